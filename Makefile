@@ -36,7 +36,7 @@ demo: $(STAMP) ## explain the shipped captures, write the HTML reports and say w
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## run every test; ends with pytest's summary line
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 lint: $(STAMP) ## style, types of core and capture, layers, ratchet
 	$(BIN)/ruff check .
