@@ -42,7 +42,7 @@ lint: $(STAMP) ## style, types of core and capture, layers, ratchet
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/ratchet.py
 
 format: $(STAMP) ## let ruff format and fix what it safely can

@@ -93,9 +93,14 @@ def find_long_file(source: Source) -> Iterator[int]:
 
 
 def find_broad_excepts(source: Source) -> Iterator[int]:
-    """``except:``, ``except Exception`` and ``except BaseException``, alone or in a tuple."""
+    """``except:``, ``except Exception`` and ``except BaseException``, alone or in a tuple.
+
+    A handler that ends with a bare ``raise`` cleans up and hides nothing, so it does not count.
+    """
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ExceptHandler):
+            continue
+        if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
             continue
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
         if any(k is None or _name(k) in ("Exception", "BaseException") for k in kinds):

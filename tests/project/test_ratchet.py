@@ -37,6 +37,12 @@ CASES = [
     ("broad_excepts", "tests/a.py", "try:\n    f()\nexcept:\n    pass\n", 1),
     ("broad_excepts", "tests/a.py", "try:\n    f()\nexcept (OSError, Exception):\n    pass\n", 1),
     ("broad_excepts", "tests/a.py", "try:\n    f()\nexcept (OSError, KeyError):\n    pass\n", 0),
+    (
+        "broad_excepts",
+        "tests/a.py",
+        "try:\n    f()\nexcept BaseException:\n    g()\n    raise\n",
+        0,
+    ),
     ("any_in_core_and_capture", "src/tokenpath/core/a.py", "x: Any\ny: list[typing.Any]\n", 2),
     ("any_in_core_and_capture", "src/tokenpath/core/a.py", "from typing import Any\n", 0),
     ("any_in_core_and_capture", "src/tokenpath/cli/a.py", "x: Any\n", 0),
