@@ -68,7 +68,7 @@ def test_the_metadata_says_what_it_needs(wheel: zipfile.ZipFile) -> None:
     assert not [r for r in found.get_all("Requires-Dist", []) if "==" in r], "exact pins clash"
     (entry,) = members(wheel, ".dist-info/entry_points.txt")
     assert "tokenpath = tokenpath.cli.main:main" in wheel.read(entry).decode("utf-8")
-    assert found.get_payload(), "no README in the metadata"
+    assert found.get_payload(), 'no README in the metadata: pyproject needs readme = "README.md"'
 
 
 def test_the_version_is_written_once(wheel: zipfile.ZipFile) -> None:
