@@ -95,6 +95,13 @@ def test_decode_attention_is_bound_by_memory_and_prefill_by_compute() -> None:
     assert costs.roofline_ns(prefill, h100, "bf16") == pytest.approx(prefill.flops / 989_400)
 
 
+def test_a_windowed_chunk_reads_the_keys_that_any_query_sees() -> None:
+    # Queries at 100..103 with a window of 10 see keys 91..103.
+    cost = costs.attention_prefill(4, num_context=100, window=10, **GQA)
+    assert cost.bytes_read == 4 * 32 * 128 * 2 + 13 * 8 * 256 * 2
+    assert cost.flops == 2 * 32 * 256 * 40
+
+
 def test_mla_reads_its_latent_once_for_all_heads() -> None:
     cost = costs.attention_decode_mla(1000, num_heads=128, kv_lora_rank=512, rope_head_dim=64)
     assert cost.flops == 2 * 128 * (576 + 512) * 1000
@@ -215,6 +222,7 @@ def test_a_tree_wins_when_small_and_a_ring_when_large(n: int) -> None:
 def test_busiest_rank_of_a_double_tree(n: int, payloads: float) -> None:
     assert costs.wire_bytes("all_reduce", 100, n, "tree") == 100 * payloads
     assert costs.wire_bytes("broadcast", 100, n, "tree") == 100
+    assert 2 * costs.num_hops("broadcast", n, "tree") == costs.num_hops("all_reduce", n, "tree")
 
 
 @pytest.mark.parametrize("op", COLLECTIVE_OPS)

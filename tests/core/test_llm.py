@@ -83,14 +83,14 @@ PUBLISHED = [
     ("GPT-2", GPT2, 124_439_808, 0.0),
     ("OPT-125M", OPT_125M, 125_239_296, 0.0),
     ("Pythia-6.9B", PYTHIA_7B, 6_857_302_016, 0.0),
-    ("Qwen3-8B", QWEN3_8B, 8.19e9, 0.01),
-    ("Qwen3-30B-A3B", QWEN3_30B, 30.5e9, 0.01),
-    ("Qwen1.5-MoE-A2.7B", QWEN15_MOE, 14.3e9, 0.01),
+    ("Qwen3-8B", QWEN3_8B, 8_190_735_360, 0.0),
+    ("Qwen3-30B-A3B", QWEN3_30B, 30_532_122_624, 0.0),
+    ("Qwen1.5-MoE-A2.7B", QWEN15_MOE, 14_315_784_192, 0.0),
     ("DeepSeek-V3", DEEPSEEK_V3, 671e9, 0.01),
-    ("DeepSeek-V2-Lite", DEEPSEEK_V2_LITE, 15.7e9, 0.01),
-    ("Gemma-2-9B", GEMMA2_9B, 9.24e9, 0.01),
+    ("DeepSeek-V2-Lite", DEEPSEEK_V2_LITE, 15_706_484_224, 0.0),
+    ("Gemma-2-9B", GEMMA2_9B, 9_241_705_984, 0.0),
     ("Gemma-3-27B text", GEMMA3_27B, 27.0e9, 0.01),
-    ("gpt-oss-20b", GPT_OSS_20B, 20.9e9, 0.01),
+    ("gpt-oss-20b", GPT_OSS_20B, 20_914_757_184, 0.0),
 ]
 
 
