@@ -211,7 +211,7 @@ def test_a_part_can_be_sent_to_another_process_and_hashed() -> None:
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == render_page(), (
-        "run `python -m tokenpath.core.hardware docs/hardware.md`"
+        "run `python -m tokenpath.core.hardware > docs/hardware.md`"
     )
 
 
