@@ -41,7 +41,7 @@ class Source:
     date: str
     """Year and month of the edition."""
     compared: str | None
-    """Year and month of the last comparison with a copy of the document or of its table."""
+    """Year and month when the main numbers were held against a copy, or a page that states them."""
 
 
 @dataclass(frozen=True, slots=True)
