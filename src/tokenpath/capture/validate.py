@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.compute as pc
 
-from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.capture.capture import Capture
 from tokenpath.capture.tables import TABLES
 from tokenpath.core.errors import CaptureError
 
 
 def validate(capture: Capture) -> None:
-    """Raise CaptureError at the first broken promise: NULLs, reversed times, ids without a row."""
+    """Raise CaptureError at the first broken promise: NULLs, reversed or endless times, ids without a row.
+
+    An interval may be at most 2**63 - 1 ns long, so that its length is an int64 too.
+    """
     for name in capture:
-        table, declared = capture[name], TABLES[name]
+        declared = TABLES[name]
         for column in declared.columns:
             where = f"table {name}, column {column.name}"
-            if column.null is None and table[column.name].null_count:
+            if column.null is None and capture[name][column.name].null_count:
                 raise CaptureError("NULL in a column that may not hold one", where=where)
             if column.name.endswith("_id") and column.type == "int32":
                 _check_ids(capture, name, column.name, where)
-        names = {column.name for column in declared.columns}
-        if {"start_ns", "end_ns"} <= names:
-            start, end = capture.int64(name, "start_ns"), capture.int64(name, "end_ns")
-            reversed_rows = np.flatnonzero(end < start)
-            if len(reversed_rows):
-                raise CaptureError(
-                    f"end before start in row {reversed_rows[0]}", where=f"table {name}"
-                )
+        if {"start_ns", "end_ns"} <= {column.name for column in declared.columns}:
+            _check_times(capture, name)
+
+
+def _check_times(capture: Capture, table: str) -> None:
+    start, end = capture.int64(table, "start_ns"), capture.int64(table, "end_ns")
+    where = f"table {table}, columns start_ns and end_ns"
+    wrong = np.flatnonzero(end < start)
+    if len(wrong):
+        raise CaptureError(f"end before start in row {wrong[0]}", where=where)
+    # A length past int64 wraps to a negative one, as end is not before start.
+    wrong = np.flatnonzero(end - start < 0)
+    if len(wrong):
+        raise CaptureError(f"row {wrong[0]} is longer than int64 nanoseconds can say", where=where)
 
 
 def _check_ids(capture: Capture, table: str, column: str, where: str) -> None:
     target = column.removesuffix("_id").removeprefix("parent_")
     if target not in TABLES:
         return
-    ids = capture.ids(table, column)
-    wrong = np.flatnonzero((ids != NO_ID) & ((ids < 0) | (ids >= capture.num_rows(target))))
+    num_rows = capture.num_rows(target)
+    # Not by way of Capture.ids: there a stored -1 looks like NULL.
+    ids = capture[table][column]
+    wrong = np.flatnonzero(
+        pc.or_(pc.less(ids, 0), pc.greater_equal(ids, num_rows)).fill_null(False)
+    )
     if len(wrong):
         raise CaptureError(
-            f"row {wrong[0]} names row {ids[wrong[0]]} of {target}, "
-            f"which has {capture.num_rows(target)} rows",
+            f"row {wrong[0]} names row {ids[int(wrong[0])]} of {target}, which has {num_rows} rows",
             where=where,
+            allowed="NULL, or a row number of that table",
         )
