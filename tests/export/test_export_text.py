@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from tokenpath.core.finding import Kind, Status
 from tokenpath.core.report import Funnel, FunnelRow, Note, Severity, ShownTable, TableColumn, Unit
-from tokenpath.export import text
+from tokenpath.export import text, wording
 from tokenpath.export.escape import visible
 from tokenpath.export.numbers import scale_of
 from tokenpath.export.tone import Tone, tones
@@ -197,20 +197,20 @@ def test_a_report_that_is_not_measured_says_so_at_the_top() -> None:
 
 def test_gains_name_their_method_and_state() -> None:
     finding = sample.findings()[0]
-    assert text.gain(finding) == "21.40 ms +- 1.10 (replayed)"
-    assert text.gain(replace(finding, gain_interval_ns=(10_000_000, 22_000_000))) == (
+    assert wording.gain(finding) == "21.40 ms +- 1.10 (replayed)"
+    assert wording.gain(replace(finding, gain_interval_ns=(10_000_000, 22_000_000))) == (
         "21.40 ms, 10.00 to 22.00 (replayed)"
     )
-    assert text.gain(replace(finding, status=Status.SYNTHETIC, gain_interval_ns=None)) == (
+    assert wording.gain(replace(finding, status=Status.SYNTHETIC, gain_interval_ns=None)) == (
         "21.40 ms (replayed, synthetic)"
     )
     assert (
-        text.gain(replace(finding, gain_method="ceiling", gain_interval_ns=None))
+        wording.gain(replace(finding, gain_method="ceiling", gain_interval_ns=None))
         == "21.40 ms ceiling"
     )
-    assert text.gain(replace(finding, gain_ns=None)) == "gain unknown"
-    assert text.gain(replace(finding, gain_ns=None, kind=Kind.QUALITY)) == "about the capture"
-    assert text.gain(sample.findings()[3]) == "cannot tell"
+    assert wording.gain(replace(finding, gain_ns=None)) == "gain unknown"
+    assert wording.gain(replace(finding, gain_ns=None, kind=Kind.QUALITY)) == "about the capture"
+    assert wording.gain(sample.findings()[3]) == "cannot tell"
 
 
 def test_devices_get_a_line_each() -> None:

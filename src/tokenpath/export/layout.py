@@ -23,8 +23,10 @@ def wrapped(
 ) -> Iterator[Text]:
     """`text` in lines of at most `width` cells; the first begins with `first`, the others with `rest`.
 
-    `first` and `rest` are of one width. Made visible (see `escape`) on the way.
+    `first` and `rest` are of one width. Made visible (see `escape`) on the way. No text, no line.
     """
+    if not text:
+        return
     room = max(width - cell_len(first), 8)
     body = Text(visible(text, MAX_PROSE_CHARS), style)
     for index, line in enumerate(body.wrap(_RULER, room)):

@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tokenpath.core.finding import Evidence, Finding, Kind, Status
-from tokenpath.core.report import Funnel, Note, Report, Severity, Trust
-from tokenpath.core.units import format_duration
+from tokenpath.core.finding import Finding
+from tokenpath.core.report import Funnel, Note, Report, Severity
+from tokenpath.export import wording
 from tokenpath.export.escape import visible
 from tokenpath.export.layout import fit, wrapped
-from tokenpath.export.numbers import Scale, duration_scale
+from tokenpath.export.numbers import duration_scale
 from tokenpath.export.text_table import table_lines
 from tokenpath.export.tone import Tone, tones
 
@@ -35,10 +35,6 @@ _TONE_STYLES = {
     Tone.UNKNOWN: "bright_black",
 }
 _SEVERITY_STYLES = {Severity.INFO: "dim", Severity.WARNING: "yellow", Severity.WITHHELD: "bold red"}
-_STATE_SENTENCES = {
-    "synthetic": "SYNTHETIC: the input was generated; no number below was measured on hardware.",
-    "simulated": "SIMULATED: every number below comes from a model, none was measured.",
-}
 
 
 def render(report: Report, *, width: int = 80, color: bool = False, details: bool = False) -> str:
@@ -91,13 +87,8 @@ def _write(sections: Iterable[Iterable[Text]], width: int, color: bool) -> str:
 def _head(report: Report, width: int) -> Iterator[Text]:
     prose = min(width, PROSE_WIDTH)
     yield from wrapped(report.headline, width, style="bold")
-    if report.state != "measured":
-        sentence = _STATE_SENTENCES.get(report.state, f"{report.state.upper()}: not measured.")
-        yield from wrapped(sentence, prose, style="bold magenta")
-    if report.trust is not Trust.GOOD:
-        codes = [note.code for note in report.notes if note.severity is not Severity.INFO]
-        reason = f": {', '.join(codes)}; see the notes" if codes else ""
-        yield from wrapped(f"This capture is {report.trust}{reason}.", prose, style="bold yellow")
+    yield from wrapped(wording.state_sentence(report), prose, style="bold magenta")
+    yield from wrapped(wording.trust_sentence(report), prose, style="bold yellow")
     for index, sentence in enumerate(report.answer):
         if index == 0:
             yield Text()
@@ -106,16 +97,12 @@ def _head(report: Report, width: int) -> Iterator[Text]:
 
 def _funnel_section(report: Report, width: int, color: bool) -> Iterator[Text]:
     if report.window is not None:
-        window = report.window
-        length = format_duration(window.end_ns - window.start_ns)
-        reason = f" ({window.reason})" if window.reason else ""
-        yield from wrapped(f"{window.name}, {length}{reason}", width, "window  ", " " * 8, "dim")
+        text = wording.window_text(report.window)
+        yield from wrapped(text, width, "window  ", " " * 8, "dim")
     if report.funnel is not None:
         yield from _funnel(report.funnel, width, color, with_title=False)
         return
-    reasons = [note.sentence for note in report.notes if note.severity is Severity.WITHHELD]
-    if reasons:
-        yield from wrapped(f"withheld: {'; '.join(reasons)}", width, "funnel  ", " " * 8)
+    yield from wrapped(wording.withheld_reason(report), width, "funnel  ", " " * 8)
 
 
 def _funnel(funnel: Funnel, width: int, color: bool, with_title: bool = True) -> Iterator[Text]:
@@ -137,13 +124,13 @@ def _funnel(funnel: Funnel, width: int, color: bool, with_title: bool = True) ->
         line = Text.assemble(
             (fit(labels[index], label_width), "bold" if row.depth < 2 else ""),
             f" {numbers[index]:>{number_width}} {unit:<{unit_width}}",
-            f" {_share(row.duration_ns, wall_ns):>5} {percent}  ",
+            f" {wording.percent(row.duration_ns, wall_ns):>5} {percent}  ",
         )
         bar = ""
         if row.is_part:
             bar = _bar(row.duration_ns, wall_ns, bar_width, color)
             line.append(bar, _TONE_STYLES[tone])
-        remarks = [row.note or "", "" if row.is_part else "beside the sum"]
+        remarks = [row.note or "", "" if row.is_part else wording.NOT_IN_SUM]
         remark = ", ".join(filter(None, remarks))
         yield from _with_remark(line, lead, cell_len(bar), remark, width, 2 * row.depth + 4)
 
@@ -166,10 +153,6 @@ def _with_remark(
             yield Text.assemble(line, part)
         else:
             yield Text.assemble(" " * column, part)
-
-
-def _share(part: int, whole: int) -> str:
-    return Scale(1, "%", 1).write(100 * part / whole) if whole else "n/a"
 
 
 def _bar(part: int, whole: int, width: int, color: bool) -> str:
@@ -205,7 +188,7 @@ def _overview(title: str, funnels: Sequence[Funnel], width: int) -> Iterator[Tex
         line = Text(f"{fit(label, label_width)}  {wall:>{wall_width}}")
         for name, column in zip(names, columns, strict=True):
             parts = [r.duration_ns for r in funnel.rows if r.depth == 1 and r.label == name]
-            cell = f"{_share(sum(parts), funnel.wall_ns)} %" if parts else "-"
+            cell = f"{wording.percent(sum(parts), funnel.wall_ns)} %" if parts else "-"
             line.append(f"  {cell:>{column}}")
         yield line
 
@@ -214,7 +197,7 @@ def _findings_section(report: Report, width: int) -> Iterator[Text]:
     if not report.findings:
         return
     yield from wrapped("findings, by what fixing them would bring", width, style="bold")
-    gains = [gain(finding) for finding in report.findings]
+    gains = [wording.gain(finding) for finding in report.findings]
     code_width = max(len(finding.code) for finding in report.findings)
     gain_width = max(map(len, gains))
     digits = len(str(len(report.findings)))
@@ -228,10 +211,7 @@ def _finding(
 ) -> Iterator[Text]:
     indent = " " * len(number)
     title = Text.assemble((number, "bold"), (finding.code.ljust(code_width), "bold cyan"))
-    explained = ""
-    if finding.duration_ns is not None:
-        of = f"of {duration_text(finding.duration_ns)}"
-        explained = of if finding.share is None else f"{of} ({_share_text(finding.share)})"
+    explained = wording.explained(finding)
     worth_style = "bold green" if finding.gain_ns else "dim"
     full = f"  {worth:<{gain_width}}  {explained}"
     if title.cell_len + len(full.rstrip()) <= width:
@@ -240,55 +220,10 @@ def _finding(
     else:
         yield title
         yield from wrapped(worth, width, indent, indent, worth_style)
-        if explained:
-            yield from wrapped(explained, width, indent, indent, "dim")
+        yield from wrapped(explained, width, indent, indent, "dim")
     yield from wrapped(finding.sentence, min(width, PROSE_WIDTH), indent, indent)
-    lines = [("where", finding.scope or ""), ("fix", finding.fix), ("check", finding.falsifier)]
-    lines += [("evidence", _evidence(evidence)) for evidence in finding.evidence]
-    lines.append(("more", f"tokenpath explain --about {finding.code}"))
-    for label, text in lines:
-        if text:
-            yield from wrapped(text, width, f"{indent}{label:<10}", indent + " " * 10, "dim")
-
-
-def gain(finding: Finding) -> str:
-    """What fixing it would bring, how that was found, and the state of the number."""
-    if finding.gain_ns is None:
-        if finding.kind is Kind.ABSTENTION:
-            return "cannot tell"
-        return "about the capture" if finding.kind is Kind.QUALITY else "gain unknown"
-    scale = duration_scale(abs(finding.gain_ns))
-    text = f"{scale.write(finding.gain_ns)} {scale.unit}"
-    remarks = []
-    if finding.gain_interval_ns is not None:
-        low, high = finding.gain_interval_ns
-        half = (high - low) / 2
-        if abs((high + low) / 2 - finding.gain_ns) <= half / 100:
-            text += f" +- {scale.write(half)}"
-        else:
-            text += f", {scale.write(low)} to {scale.write(high)}"
-    if finding.gain_method == "ceiling":
-        text += " ceiling"
-    elif finding.gain_method:
-        remarks.append(finding.gain_method)
-    if finding.status is not Status.MEASURED and finding.status != finding.gain_method:
-        remarks.append(str(finding.status))
-    return f"{text} ({', '.join(remarks)})" if remarks else text
-
-
-def duration_text(duration_ns: int) -> str:
-    """A duration with its unit: milliseconds unless it is shorter than one."""
-    scale = duration_scale(abs(duration_ns))
-    return f"{scale.write(duration_ns)} {scale.unit}"
-
-
-def _share_text(share: float) -> str:
-    return f"{Scale(1, '%', 1).write(100 * share)} %"
-
-
-def _evidence(evidence: Evidence) -> str:
-    text = f"{evidence.num_rows:,} rows of {evidence.table}"
-    return f"{text}, worst: {', '.join(map(str, evidence.rows))}" if evidence.rows else text
+    for label, text in wording.support(finding):
+        yield from wrapped(text, width, f"{indent}{label:<10}", indent + " " * 10, "dim")
 
 
 def _dismissed(report: Report, width: int) -> Iterator[Text]:
@@ -300,14 +235,10 @@ def _notes(notes: Sequence[Note], width: int) -> Iterator[Text]:
     if not notes:
         return
     yield Text("notes", "bold")
-    label_width = max(len(_note_label(note)) for note in notes)
+    label_width = max(len(wording.note_label(note)) for note in notes)
     for note in notes:
-        label = f"  {_note_label(note):<{label_width}}  "
+        label = f"  {wording.note_label(note):<{label_width}}  "
         for index, line in enumerate(wrapped(note.sentence, width, label, " " * len(label))):
             if index == 0:
                 line.stylize(_SEVERITY_STYLES[note.severity], 0, len(label))
             yield line
-
-
-def _note_label(note: Note) -> str:
-    return "withheld:" if note.severity is Severity.WITHHELD else str(note.severity)
