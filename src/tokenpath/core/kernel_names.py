@@ -18,6 +18,7 @@ does) or to the list of operators in a name made by torch.compile.
 from __future__ import annotations
 
 import re
+import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +29,18 @@ from typing import Any
 
 _RULES_FILE = Path(__file__).with_name("kernel_names.toml")
 
-_MAX_NAME_CHARS = 4096
+_MAX_NAME_CHARS = 2048
 """Only this much of a name is read; the word that tells the work stands near its start."""
-_MAX_INSIDE_CHARS = 900
-"""Only this much of the template arguments is read."""
-_MAX_MEMO_WORDS = 1 << 16
-"""The memo of single words stops growing here, so that hostile names cannot fill the memory."""
+_MAX_HEAD = 240
+"""Only this many characters of the function name are read (Tensile appends its tuning state)."""
+_MAX_INSIDE = 400
+"""Only this many characters of the template arguments are read."""
+_MAX_MANGLED = 800
+"""Only this many characters of a mangled name are read after the function name."""
+_MAX_LIBRARY = 100
+"""Only this many characters of the words are searched for the library; it stands in front."""
+_MAX_MEMO = 1 << 14
+"""Memos stop growing here, so that hostile names cannot fill the memory."""
 
 
 class Family(StrEnum):
@@ -88,7 +95,7 @@ class NameParts:
     head: str
     """Qualified function name without return type, template arguments and parameters."""
     inside: str
-    """Template arguments as text, shortened; empty when there are none."""
+    """Start of the template arguments, still mangled in a mangled name; empty without any."""
 
 
 def classify(name: str) -> KernelClass:
@@ -104,23 +111,34 @@ def classify_many(names: Sequence[str]) -> list[KernelClass]:
 
 # --- step 1: take the name apart -----------------------------------------------------------------
 
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::|\(anonymous\)::")
+_SILENT = ("(anonymous namespace)::", "<unnamed>::", "{anonymous}::", "(anonymous)::")
+_ALPHANUMERIC = string.ascii_letters + string.digits
 _BRACKET = re.compile(r"[<>()]")
-_CLONE = re.compile(r" ?\[clone [^\]]*\]|\.kd$|\.llvm\.\d+$")
+_CLONE = re.compile(r" ?\[clone [^\]]*\]|\.kd$")
 
 
 def split_name(name: str) -> NameParts:
     """Return the function name and the template arguments of a kernel name."""
     text = name[:_MAX_NAME_CHARS].strip()
-    if "." in text or "[clone" in text:
+    if text.endswith((".kd", "]")):
         text = _CLONE.sub("", text)
     if text.startswith("_Z"):
         return _split_mangled(text)
     if "anonymous" in text or "<unnamed>" in text:
-        text = _ANONYMOUS.sub("", text)
-    if "<" not in text:
-        paren = text.find("(")
+        for namespace in _SILENT:
+            text = text.replace(namespace, "")
+    if text.startswith("std::enable_if"):
+        text = text.partition("::type ")[2] or text
+    opening = text.find("<")
+    paren = text.find("(")
+    if opening < 0 or 0 < paren < opening:
         return NameParts(_last_token(text[:paren] if paren > 0 else text), "")
+    if ">::" not in text:
+        # No member of a class template: the name ends at the first "<". What follows the first
+        # ">(" is a parameter list, of the kernel or of a functor whose name came before it.
+        end = text.find(">(", opening)
+        inside = text[opening + 1 : end if end > 0 else len(text)]
+        return NameParts(_last_token(text[:opening]), _shorten(inside))
     return _split_demangled(text)
 
 
@@ -145,13 +163,19 @@ def _split_demangled(text: str) -> NameParts:
             if depth == 0:
                 inside = text[start:at]
                 start = at + 1
+                if text[start : start + 2] != "::":
+                    break
     else:
-        # The name ends without parameters, or was cut off inside the template arguments.
-        if depth:
+        if depth:  # the name was cut off inside the template arguments
             inside = text[start:]
-        else:
-            outside.append(text[start:])
-    return NameParts(_last_token("".join(outside)), inside[:_MAX_INSIDE_CHARS])
+    return NameParts(_last_token("".join(outside)), _shorten(inside))
+
+
+def _shorten(inside: str) -> str:
+    """Return the start of the template arguments, without the namespace they all share."""
+    inside = inside[: 2 * _MAX_INSIDE].replace("at::native::", "")
+    # Half a word would be a wrong word: "lambda" cut short is the optimizer LAMB.
+    return inside[:_MAX_INSIDE].rstrip(_ALPHANUMERIC) if len(inside) > _MAX_INSIDE else inside
 
 
 def _last_token(text: str) -> str:
@@ -162,12 +186,13 @@ def _last_token(text: str) -> str:
     return text
 
 
-_MANGLED_TOKEN = re.compile(r"L[a-z]n?\d+E|S[0-9A-Z]*_|T[0-9]*_|(\d+)")
+_MANGLED_REST = "_Z:"
+_MANGLED_TOKEN = re.compile(r"L[a-z]n?\d+E|S[0-9A-Z]*_|T[0-9]*_|([1-9]\d{0,2})(?=[A-Za-z_])")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def _split_mangled(text: str) -> NameParts:
-    """Return head and the identifiers after it; Itanium C++ ABI names, section 5.1.2 of the ABI."""
+    """Return the qualified name and the undecoded rest (Itanium C++ ABI, section 5.1)."""
     at = 2
     if text[at : at + 1] == "N":
         at += 1
@@ -186,21 +211,24 @@ def _split_mangled(text: str) -> NameParts:
         at = end + size
         if not word.startswith("_GLOBAL__N"):
             head.append(word)
-    inside: list[str] = []
-    num_chars = 0
-    while num_chars < _MAX_INSIDE_CHARS:
-        token = _MANGLED_TOKEN.search(text, at)
-        if token is None:
-            break
+    return NameParts("::".join(head), _MANGLED_REST + text[at : at + _MAX_MANGLED])
+
+
+def _read_inside(inside: str) -> str:
+    """Return template arguments as text; of a mangled name, the identifiers in order."""
+    if not inside.startswith(_MANGLED_REST):
+        return inside
+    words: list[str] = []
+    at = len(_MANGLED_REST)
+    while (token := _MANGLED_TOKEN.search(inside, at)) is not None:
         at = token.end()
-        if token.group(1) is None or len(token.group(1)) > 4:
+        if token.group(1) is None:
             continue
-        word = text[at : at + int(token.group(1))]
+        word = inside[at : at + int(token.group(1))]
         if _IDENTIFIER.match(word):
             at += len(word)
-            inside.append(word)
-            num_chars += len(word) + 2
-    return NameParts("::".join(head), "::".join(inside))
+            words.append(word)
+    return _shorten("::".join(words))
 
 
 # --- step 2: words -------------------------------------------------------------------------------
@@ -212,11 +240,26 @@ _WORD = re.compile(
 )
 
 
+_SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
+
+
+class _TokenWords(dict[str, str]):
+    """The words of every token seen, in lower case, a space between each two."""
+
+    def __missing__(self, token: str) -> str:
+        words = " ".join(_WORD.findall(token.replace("MoE", "Moe"))).lower()
+        if len(self) < _MAX_MEMO:
+            self[token] = words
+        return words
+
+
+_token_words = _TokenWords()
+
+
 def split_words(text: str) -> str:
     """Return the words of a name in lower case, spaces around each, ``^`` and ``$`` at the ends."""
-    if "MoE" in text:
-        text = text.replace("MoE", "Moe")
-    return " ^ " + " ".join(_WORD.findall(text)).lower() + " $ "
+    known = _token_words
+    return " ^ " + " ".join([known[t] for t in text.translate(_SEPARATORS).split()]) + " $ "
 
 
 # --- step 3: rules -------------------------------------------------------------------------------
@@ -224,7 +267,7 @@ def split_words(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line of the rule file."""
+    """One rule of the file."""
 
     id: str
     family: Family
@@ -235,25 +278,14 @@ class _Rule:
     none: tuple[str, ...]
     """Phrases that must not occur."""
     look: str | None
-    """Rule group to ask about the template arguments (or about the words, for ``ops``) first."""
+    """Rule group to ask first: about the template arguments, or about the words for ``ops``."""
 
-    def matches(self, words: str) -> bool:
-        """Return whether the rule applies to padded words."""
+    def allows(self, words: str) -> bool:
+        """Return whether ``all`` and ``none`` agree with padded words."""
         for phrase in self.none:
             if phrase in words:
                 return False
-        for group in self.all:
-            for phrase in group:
-                if phrase in words:
-                    break
-            else:
-                return False
-        if not self.any:
-            return True
-        for phrase in self.any:
-            if phrase in words:
-                return True
-        return False
+        return all(any(phrase in words for phrase in group) for group in self.all)
 
 
 def _expand_phrase(phrase: str) -> list[str]:
@@ -275,45 +307,66 @@ def _expand(phrases: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(variant for phrase in phrases for variant in _expand_phrase(phrase))
 
 
+_LETTERS = re.compile("[a-z]+")
+_COMMON_WORDS = frozenset({"kernel", "cuda", "fwd", "bwd", "forward", "backward", "fused", "and"})
+
+
 class _RuleGroup:
-    """Ordered rules with an index from single words to the rules that they may satisfy."""
+    """Ordered rules, with an index from runs of letters to the phrases that may hold them.
+
+    Most phrases are never tested: a phrase is a candidate only if its most telling run of letters
+    occurs in the name. Sets of phrases are integers, one bit each, in file order.
+    """
 
     def __init__(self, rules: Sequence[_Rule]) -> None:
-        self.rules = tuple(rules)
+        self._phrases: list[tuple[str, _Rule]] = []
         self._whole: dict[str, int] = {}
         self._parts: dict[str, int] = {}
         self._memo: dict[str, int] = {}
-        for i, rule in enumerate(rules):
+        for rule in rules:
             for phrase in rule.any or rule.all[0]:
-                key = max(phrase.split(), key=len)
-                whole = f" {key} " in phrase
-                index = self._whole if whole else self._parts
-                index[key] = index.get(key, 0) | 1 << i
+                bit = 1 << len(self._phrases)
+                self._phrases.append((phrase, rule))
+                runs = _LETTERS.findall(phrase)
+                key = max(runs, key=lambda run: (run not in _COMMON_WORDS, len(run)))
+                index = self._whole if _is_bounded(key, phrase) else self._parts
+                index[key] = index.get(key, 0) | bit
 
     def find(self, words: str) -> _Rule | None:
         """Return the first rule, in file order, that matches padded words."""
-        memo = self._memo
+        get = self._memo.get
         candidates = 0
-        for word in words.split():
-            mask = memo.get(word)
-            candidates |= self._mask_of(word) if mask is None else mask
+        for run in set(_LETTERS.findall(words)):
+            mask = get(run)
+            if mask is None:
+                mask = self._find_candidates(run)
+            if mask:
+                candidates |= mask
+        phrases = self._phrases
         while candidates:
             lowest = candidates & -candidates
-            rule = self.rules[lowest.bit_length() - 1]
-            if rule.matches(words):
+            phrase, rule = phrases[lowest.bit_length() - 1]
+            if phrase in words and rule.allows(words):
                 return rule
             candidates ^= lowest
         return None
 
-    def _mask_of(self, word: str) -> int:
-        """Return the set of rules, as bits, that this word may satisfy."""
-        mask = self._whole.get(word, 0)
+    def _find_candidates(self, run: str) -> int:
+        """Return the phrases, as bits, whose key this run of letters holds."""
+        mask = self._whole.get(run, 0)
         for part, part_mask in self._parts.items():
-            if part in word:
+            if part in run:
                 mask |= part_mask
-        if len(self._memo) < _MAX_MEMO_WORDS:
-            self._memo[word] = mask
+        if len(self._memo) < _MAX_MEMO:
+            self._memo[run] = mask
         return mask
+
+
+def _is_bounded(key: str, phrase: str) -> bool:
+    """Return whether no further letter can touch the key where the phrase occurs."""
+    at = phrase.index(key)
+    before, after = phrase[:at], phrase[at + len(key) :]
+    return bool(before) and bool(after)
 
 
 class _Classifier:
@@ -327,6 +380,7 @@ class _Classifier:
         }
         self._groups = groups
         self._names = groups["name"]
+        self._heads: dict[str, tuple[str, _Rule | None, _Rule | None]] = {}
         self._drop = [f" {row['phrase']} " for row in tables["drop"]]
         self._libraries = _RuleGroup(
             [_read_rule({**row, "family": "other"}) for row in tables["library"]]
@@ -335,38 +389,47 @@ class _Classifier:
     def classify(self, name: str) -> KernelClass:
         """Return the verdict on one name."""
         parts = split_name(name)
-        words = split_words(parts.head)
-        library = self._libraries.find(words)
-        for phrase in self._drop:
-            words = words.replace(phrase, " ")
-        rule = self._names.find(words)
-        inside_words = ""
-        if rule is None or rule.look is not None:
-            inside_words = split_words(parts.inside)
-            rule = self._look_inside(rule, words, parts.inside, inside_words)
-        if library is None and inside_words:
-            library = self._libraries.find(inside_words)
+        known = self._heads.get(parts.head)
+        words, rule, library = known or self._read_head(parts.head)
+        if rule is not None and rule.look is not None:
+            inside = _read_inside(parts.inside)
+            inside_words = split_words(inside)
+            rule = self._look_inside(rule, words, inside, inside_words, parts.head)
+            library = library or self._libraries.find(inside_words)
         return KernelClass(
             rule.family if rule else Family.OTHER,
             library.id if library else None,
             rule.id if rule else "none",
         )
 
+    def _read_head(self, head: str) -> tuple[str, _Rule | None, _Rule | None]:
+        """Return the words of a function name, the rule and the library that they show."""
+        words = split_words(head[:_MAX_HEAD])
+        library = self._libraries.find(words[:_MAX_LIBRARY])
+        for phrase in self._drop:
+            words = words.replace(phrase, " ")
+        found = words, self._names.find(words), library
+        if len(self._heads) < _MAX_MEMO:
+            self._heads[head] = found
+        return found
+
     def _look_inside(
-        self, rule: _Rule | None, words: str, inside: str, inside_words: str
-    ) -> _Rule | None:
+        self, rule: _Rule, words: str, inside: str, inside_words: str, head: str
+    ) -> _Rule:
         """Return the rule found for the template arguments, else the one that sent us here."""
-        if rule is None or rule.look is None:
-            return rule
+        found: _Rule | None = None
         if rule.look == "ops":
             found = self._groups["ops"].find(words)
+        elif rule.look == "tail":
+            # Ascend: aclnnMm_CastAiCore_Cast is the Cast inside the operator Mm.
+            found = self._names.find(split_words(head.rpartition("_")[2]))
         elif rule.look == "name":
             # The first template argument is the kernel; the ones after it are its parts.
             found = self._names.find(split_words(split_name(inside).head.split(",", 1)[0]))
             found = found or self._names.find(inside_words)
-        else:
+        elif rule.look is not None:
             found = self._groups[rule.look].find(inside_words)
-        return rule if found is None or found.look is not None else found
+        return rule if found is None or found.family is Family.OTHER else found
 
 
 def _read_rule(row: Mapping[str, Any]) -> _Rule:
