@@ -97,6 +97,12 @@ _DECLARED = (
         ("sequence", "int64", "autograd sequence number", "not in the file"),
         ("input_shapes", "text", "JSON text of `Input Dims`", "not recorded"),
         ("input_dtypes", "text", "JSON text of `Input type`", "not recorded"),
+        (
+            "call_stack",
+            "text",
+            "Python frames as the profiler joined them, innermost first, separated by `;`",
+            "not recorded (newer profilers write `frame` rows instead)",
+        ),
         ("collective", "text", "JSON object of the collective's attributes", "no collective"),
     ),
     _table(
@@ -191,6 +197,7 @@ _DECLARED = (
         ("name", "text", "counter"),
         ("value", "float64", "value"),
         ("unit", "text", "unit", "not stated"),
+        ("range_name", "text", "kernel or range that the counter covers", "not in the file"),
     ),
     _table(
         "graph_node",

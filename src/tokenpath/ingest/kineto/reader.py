@@ -1,0 +1,36 @@
+"""The reader of PyTorch Kineto traces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenpath.capture.capture import Capture
+from tokenpath.ingest.kineto.merge import merge_files
+from tokenpath.ingest.kineto.source import read_file
+from tokenpath.ingest.reader import Options
+
+_MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|traceEvents)"\s*:')
+_EVENT = re.compile(rb'\{\s*(?:"[^"]{1,40}"\s*:\s*[^{}]{0,2000},\s*)*"ph"\s*:\s*"[A-Za-z]"')
+_XPROF = b'"highres-ticks"'
+
+
+class KinetoReader:
+    """Chrome trace JSON as PyTorch's profiler and its vendor plug-ins write it."""
+
+    name = "kineto"
+    version = 1
+    describes = "PyTorch profiler trace, .json, .json.gz, .json.zst or .zip"
+
+    def sniff(self, head: bytes, path: Path) -> bool:
+        """An object with the marks of the profiler, or a bare list of events."""
+        start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+        if start[:1] == b"{":
+            # XLA's profiler writes the same container with rows of another meaning.
+            return _MARKS.search(start) is not None and _XPROF not in start[:4096]
+        return start[:1] == b"[" and _EVENT.search(start) is not None
+
+    def read(self, paths: Sequence[Path], options: Options) -> Capture:
+        """Read the files of one job, ranks or split parts, into one capture."""
+        return merge_files([read_file(path, options) for path in paths], options)

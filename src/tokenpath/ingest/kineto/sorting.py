@@ -1,0 +1,269 @@
+"""Raw rows to stores: which events are kept, where, and what is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.ingest.kineto.categories import NUM_SORTS, Sort, sort_rows
+from tokenpath.ingest.kineto.columns import NULL, NUM_COLUMNS, Col, Flag
+from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.kineto.stores import Field, Store, int32, int64, real, text
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_HOST = (
+    int32("pair", Col.PAIR),
+    int64("start", Col.TS),
+    int64("end", Col.DUR),
+    text("name", Col.NAME),
+)
+_PLACE = (int64("device", Col.DEVICE), int64("stream", Col.STREAM))
+_COLLECTIVE = (
+    text("op", Col.COLLECTIVE),
+    int64("elements_in", Col.ELEMENTS_IN),
+    int64("elements_out", Col.ELEMENTS_OUT),
+    text("dtype", Col.DTYPE),
+    int32("group_size", Col.GROUP_SIZE),
+    text("group", Col.GROUP),
+    int64("sequence", Col.COLLECTIVE_SEQUENCE),
+    int64("external", Col.EXTERNAL),
+)
+# DUR holds the end by the time a row is stored.
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "op": (
+        *_HOST,
+        int64("external", Col.EXTERNAL),
+        int64("sequence", Col.SEQUENCE),
+        text("dims", Col.DIMS),
+        text("types", Col.TYPES),
+        text("stack", Col.STACK),
+    ),
+    "frame": (*_HOST, int64("python", Col.PYTHON), int64("parent", Col.PYTHON_PARENT)),
+    "api_call": (*_HOST, int64("correlation", Col.CORRELATION)),
+    "range": (*_HOST, int64("external", Col.EXTERNAL)),
+    "overhead": _HOST,
+    "device_range": (*_HOST, int64("external", Col.EXTERNAL), *_PLACE),
+    "kernel": (
+        *_HOST,
+        Field("sort", Col.PHASE, "u1"),
+        *_PLACE,
+        *(int32(f"grid{axis}", Col.GRID + axis) for axis in range(3)),
+        *(int32(f"block{axis}", Col.BLOCK + axis) for axis in range(3)),
+        int32("registers", Col.REGISTERS),
+        int64("shared", Col.SHARED),
+        real("blocks_per_sm", Col.BLOCKS_PER_SM),
+        real("warps_per_sm", Col.WARPS_PER_SM),
+        real("occupancy", Col.OCCUPANCY),
+        int64("bytes", Col.BYTES),
+        int64("correlation", Col.CORRELATION),
+        int64("external", Col.EXTERNAL),
+        int64("graph", Col.GRAPH),
+        int64("graph_node", Col.GRAPH_NODE),
+    ),
+    "sync": (
+        *_HOST,
+        *_PLACE,
+        text("task", Col.TASK),
+        int64("wait_stream", Col.WAIT_STREAM),
+        int64("wait_correlation", Col.WAIT_CORRELATION),
+        int64("correlation", Col.CORRELATION),
+    ),
+    "unsorted": (
+        *_HOST,
+        *_PLACE,
+        text("category", Col.CATEGORY),
+        text("task", Col.TASK),
+        int32("flags", Col.FLAGS),
+        int64("external", Col.EXTERNAL),
+        int64("correlation", Col.CORRELATION),
+        int64("bytes", Col.BYTES),
+    ),
+    "memory": (
+        int64("at", Col.TS),
+        text("name", Col.NAME),
+        int64("bytes", Col.BYTES),
+        int64("address", Col.ADDRESS),
+        int64("stream", Col.STREAM),
+    ),
+    "flow": (
+        Field("phase", Col.PHASE, "u1"),
+        text("category", Col.CATEGORY),
+        int64("id", Col.ID),
+        int32("pair", Col.PAIR),
+        int64("at", Col.TS),
+    ),
+    "metadata": (text("name", Col.NAME), int32("pair", Col.PAIR), text("meta", Col.META)),
+    "op_collective": (int32("row", Col.PHASE), *_COLLECTIVE),
+    "kernel_collective": (int32("row", Col.PHASE), *_COLLECTIVE),
+}
+TEXT_FIELDS: dict[str, tuple[str, ...]] = {
+    "op": ("name", "dims", "types", "stack"),
+    "frame": ("name",),
+    "api_call": ("name",),
+    "range": ("name",),
+    "overhead": ("name",),
+    "device_range": ("name",),
+    "kernel": ("name",),
+    "sync": ("name", "task"),
+    "unsorted": ("name", "category", "task"),
+    "memory": ("name",),
+    "flow": ("category",),
+    "metadata": ("name", "meta"),
+    "op_collective": ("op", "dtype", "group"),
+    "kernel_collective": ("op", "dtype", "group"),
+}
+"""Which columns of a store are text codes; columns named `pair` are pair numbers."""
+
+_STORE_OF = {
+    Sort.OP: "op",
+    Sort.FRAME: "frame",
+    Sort.API_CALL: "api_call",
+    Sort.HOST_RANGE: "range",
+    Sort.OVERHEAD: "overhead",
+    Sort.DEVICE_RANGE: "device_range",
+    Sort.SYNC: "sync",
+    Sort.UNSORTED: "unsorted",
+}
+_NOT_KEPT = {
+    Sort.LAUNCH_FLOW: ("flow arrow", False),
+    Sort.PROFILER_SPAN: ("profiler span", False),
+    Sort.INSTANT: ("instant", False),
+    Sort.CUDA_EVENT: ("cuda_event record", True),
+    Sort.OTHER_PHASE: ("other phase", True),
+}
+
+
+class Sorter:
+    """Takes raw rows chunk by chunk and holds what the tables need of them."""
+
+    def __init__(self) -> None:
+        self.stores = {name: Store(fields) for name, fields in FIELDS.items()}
+        self.losses = Losses()
+        self.num_events = 0
+        self.begin_end: list[Rows] = []
+        self.counters: list[tuple[int, int, int, int, int, float]] = []
+        """(sort, start, end, name code, key code, value) of counters and profiler ranges."""
+
+    def add(self, rows: Rows) -> None:
+        """Sort a chunk of raw rows (num_events, NUM_COLUMNS); the array may be written to."""
+        if len(rows) == 0:
+            return
+        self.num_events += len(rows)
+        self._add_sorted(
+            rows, sort_rows(rows[:, Col.PHASE], rows[:, Col.CATEGORY], rows[:, Col.NAME])
+        )
+
+    def add_paired(self, rows: Rows) -> None:
+        """Sort rows made of begin and end events, which have been counted already."""
+        if len(rows):
+            sorts = sort_rows(rows[:, Col.PHASE], rows[:, Col.CATEGORY], rows[:, Col.NAME])
+            self._add_sorted(rows, sorts)
+
+    def _add_sorted(self, rows: Rows, sort: NDArray[np.uint8]) -> None:
+        order = np.argsort(sort, kind="stable")
+        ends = np.cumsum(np.bincount(sort, minlength=NUM_SORTS))
+        for number in range(NUM_SORTS):
+            chosen = order[(ends[number - 1] if number else 0) : ends[number]]
+            if len(chosen):
+                self._keep(Sort(number), rows, chosen)
+
+    def _keep(self, sort: Sort, rows: Rows, chosen: NDArray[np.intp]) -> None:
+        if sort in _NOT_KEPT:
+            reason, lost = _NOT_KEPT[sort]
+            self._lose(reason, rows[chosen[0]][np.newaxis], len(chosen), lost=lost)
+            return
+        part = rows if len(chosen) == len(rows) else rows[chosen]
+        if sort is Sort.METADATA:
+            self._keep_metadata(part)
+            return
+        part = self._check_times(part, has_end=sort <= Sort.UNSORTED)
+        if len(part) == 0:
+            return
+        if sort <= Sort.MEMSET:
+            part[:, Col.PHASE] = sort
+            self._keep_collectives("kernel", part)
+            self.stores["kernel"].append(part)
+        elif sort is Sort.MEMORY:
+            part = self._require(part, Col.BYTES, "memory event without bytes")
+            if len(part):
+                self.stores["memory"].append(part)
+        elif sort is Sort.FLOW:
+            self.stores["flow"].append(part)
+        elif sort is Sort.BEGIN_END:
+            self.begin_end.append(_pack(part))
+        elif sort in _STORE_OF:
+            if sort is Sort.OP:
+                self._keep_collectives("op", part)
+            self.stores[_STORE_OF[sort]].append(part)
+
+    def _keep_metadata(self, rows: Rows) -> None:
+        """The distinct ones: some profilers repeat the same name a hundred thousand times."""
+        self._lose("metadata", rows[:1], len(rows), lost=False)
+        columns = [Col.NAME, Col.PAIR, Col.META]
+        named = rows[rows[:, Col.META] != NULL][:, columns]
+        if len(named):
+            _, first = np.unique(named, axis=0, return_index=True)
+            kept = named[np.sort(first)].astype(np.int32)
+            names = dict(zip(("name", "pair", "meta"), kept.T.copy(), strict=True))
+            self.stores["metadata"].append_columns(names)
+
+    def _keep_collectives(self, store: str, rows: Rows) -> None:
+        has = np.flatnonzero(rows[:, Col.COLLECTIVE] != NULL)
+        if len(has):
+            part = rows[has]
+            part[:, Col.PHASE] = has + self.stores[store].num_rows
+            self.stores[f"{store}_collective"].append(part)
+
+    def _check_times(self, rows: Rows, *, has_end: bool) -> Rows:
+        """Rows whose times can be kept, with DUR turned into the end; the others are counted."""
+        flags = rows[:, Col.FLAGS]
+        if flags.any():
+            outside = Flag.TS_RANGE | (Flag.DUR_RANGE if has_end else 0)
+            rows = self._drop(rows, (flags & outside) != 0, "timestamp out of range")
+            cut = (rows[:, Col.FLAGS] & Flag.SUB_NS) != 0
+            self._repair("digits below a nanosecond", rows[cut], lost=False)
+        rows = self._drop(rows, rows[:, Col.TS] == NULL, "missing timestamp")
+        if not has_end or len(rows) == 0:
+            return rows
+        dur = rows[:, Col.DUR]
+        missing = dur == NULL
+        if missing.any():
+            self._repair("missing duration", rows[missing], lost=True)
+            dur[missing] = 0
+        if dur.min() < 0:
+            rows = self._drop(rows, dur < 0, "negative duration")
+            dur = rows[:, Col.DUR]
+        start = rows[:, Col.TS]
+        # Both are int64 and dur >= 0, so a sum that wraps is smaller than start.
+        end = start + dur
+        if (end < start).any():
+            wraps = end < start
+            rows, end = self._drop(rows, wraps, "timestamp out of range"), end[~wraps]
+        rows[:, Col.DUR] = end
+        return rows
+
+    def _require(self, rows: Rows, column: Col, reason: str) -> Rows:
+        return self._drop(rows, rows[:, column] == NULL, reason)
+
+    def _drop(self, rows: Rows, wrong: Mask, reason: str) -> Rows:
+        if not wrong.any():
+            return rows
+        self._lose(reason, rows[wrong], int(wrong.sum()))
+        return rows[~wrong]
+
+    def _lose(self, reason: str, rows: Rows, num_events: int, *, lost: bool = True) -> None:
+        offset, what = int(rows[0, Col.OFFSET]), f"phase {chr(rows[0, Col.PHASE])}"
+        self.losses.add(reason, num_events, offset=offset, what=what, lost=lost)
+
+    def _repair(self, reason: str, rows: Rows, *, lost: bool) -> None:
+        if len(rows):
+            offset = int(rows[0, Col.OFFSET])
+            self.losses.add(reason, len(rows), offset=offset, lost=lost, dropped=False)
+
+
+def _pack(rows: Rows) -> Rows:
+    """Begin and end events wait for their partners as whole rows; few traces have any."""
+    assert rows.shape[1] == NUM_COLUMNS
+    return rows.copy()

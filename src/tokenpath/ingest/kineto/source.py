@@ -1,0 +1,66 @@
+"""One file of the Kineto format, read into rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenpath.ingest.kineto.categories import FIRST_TEXTS
+from tokenpath.ingest.kineto.document import Header, read_document
+from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.kineto.slow import SlowScanner
+from tokenpath.ingest.kineto.sorting import Sorter
+from tokenpath.ingest.kineto.texts import SlowTexts
+from tokenpath.ingest.kineto.window import Window
+from tokenpath.ingest.packed import Unpacked, open_unpacked
+from tokenpath.ingest.reader import Options
+
+_HASHED_BYTES = 64 * 2**20
+"""Larger files are not hashed: that would cost as much as reading them."""
+
+
+@dataclass
+class FileRows:
+    """What one file holds, before tables."""
+
+    path: Path
+    """Where it was read from."""
+    sorter: Sorter
+    """Its rows and losses."""
+    header: Header
+    """What stands beside the events."""
+    texts: list[str]
+    """Distinct texts by code, as the file has them."""
+    pairs: list[tuple[int, int]]
+    """(pid, tid) text codes by pair number."""
+    num_stored_bytes: int
+    """Size of the stored file."""
+    sha256: str | None
+    """Hash of the stored file; None for one too large to hash."""
+
+
+def read_file(path: Path, options: Options) -> FileRows:
+    """Read one file. InputError when it cannot be opened or holds no list of events."""
+    unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
+    texts, sorter = SlowTexts(), Sorter()
+    for text in FIRST_TEXTS:
+        texts.code(text)
+    scanner = SlowScanner(texts, sorter)
+    header = read_document(Window(unpacked.chunks), scanner.scan, sorter.losses, str(path))
+    _note_problems(unpacked, sorter.losses)
+    return FileRows(
+        path, sorter, header, texts.texts(), texts.pairs(), unpacked.num_stored_bytes, _hash(path)
+    )
+
+
+def _note_problems(unpacked: Unpacked, losses: Losses) -> None:
+    for problem in unpacked.problems:
+        losses.add(problem.split(":")[0], dropped=False)
+
+
+def _hash(path: Path) -> str | None:
+    if path.stat().st_size > _HASHED_BYTES:
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,80 @@
+"""Read whatever the user named into one capture."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenpath.capture.capture import Capture
+from tokenpath.core.errors import InputError, UnknownFormat
+from tokenpath.ingest.formats import sniff
+from tokenpath.ingest.packed import MAX_UNPACKED_BYTES, Progress
+from tokenpath.ingest.reader import Options
+
+_TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".zip", ".json.zip", ".gz", ".zst")
+
+
+def read(
+    paths: Sequence[Path],
+    *,
+    keep_hosts: bool = False,
+    progress: Progress | None = None,
+    max_bytes: int = MAX_UNPACKED_BYTES,
+    num_workers: int | None = None,
+    scanner: str = "auto",
+) -> Capture:
+    """Read files, folders or globs of ranks into one capture.
+
+    Secrets are masked; `keep_hosts` keeps host names. `progress` is called with (stored bytes read,
+    stored bytes in all or None). `max_bytes` bounds what one file may unpack to. `num_workers` and
+    `scanner` (`slow`, `fast`, `auto`) change how fast it is, not what comes back.
+
+    InputError and its kinds: no such file, unknown format, nothing readable, larger than a bound.
+    """
+    files = expand(paths)
+    readers = {path: sniff(path) for path in files}
+    distinct = {reader.name: reader for reader in readers.values()}
+    if len(distinct) > 1:
+        raise UnknownFormat(
+            "the files are of different formats: " + ", ".join(sorted(distinct)),
+            next_step="read them one format at a time",
+        )
+    options = Options(keep_hosts, progress, max_bytes, num_workers, scanner)
+    return next(iter(distinct.values())).read(files, options)
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """Files for files, folders (their trace files, sorted) and globs; each once, in the order named."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        for file in _expand_one(Path(path)):
+            found.setdefault(file)
+    if not found:
+        raise InputError("no file was named", next_step="name a trace file, a folder or a glob")
+    return list(found)
+
+
+def _expand_one(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = [p for p in sorted(path.iterdir()) if p.is_file() and _looks_like_trace(p)]
+        if not files:
+            raise UnknownFormat(
+                "the folder holds no trace files",
+                where=str(path),
+                allowed="files ending in " + ", ".join(_TRACE_SUFFIXES),
+            )
+        return files
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(path)):
+        matches = sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207
+        files = [p for p in matches if p.is_file()]
+        if files:
+            return files
+        raise InputError("the pattern matches no file", where=str(path))
+    raise InputError("no such file", where=str(path), next_step="check the path")
+
+
+def _looks_like_trace(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name.endswith(_TRACE_SUFFIXES)
