@@ -1,0 +1,94 @@
+"""Fill every link column of a capture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tokenpath.capture.capture import NO_ID, Capture, nullable
+from tokenpath.capture.nesting import Int32s, innermost, parents
+from tokenpath.core.units import INT64_MIN
+from tokenpath.stitch.hardware import resolve_devices
+from tokenpath.stitch.runs import match, runs_of
+from tokenpath.stitch.steps import find_steps, step_of_kernel
+
+
+def link(capture: Capture) -> Capture:
+    """The same capture with its link columns, steps and hardware filled in.
+
+    - `op.parent_op_id`: the innermost operator around it on its thread;
+    - `api_call.op_id`: the innermost operator around the call;
+    - `kernel.api_call_id`: the call with the same correlation id in the same run;
+    - `kernel.op_id`: the operator with the kernel's external id, else the one around the launch;
+    - `step`, `kernel.step_id`: see `stitch.steps`;
+    - `device.hardware`: see `stitch.hardware`.
+    """
+    parent_op, op_of_call = _link_host(capture)
+    call_of_kernel = _launches(capture)
+    op_of_kernel = match(
+        runs_of(capture, "op"),
+        capture.int64("op", "external_id", INT64_MIN),
+        runs_of(capture, "kernel"),
+        capture.int64("kernel", "external_id", INT64_MIN),
+        INT64_MIN,
+    )
+    by_time = np.where(call_of_kernel >= 0, _take(op_of_call, call_of_kernel), NO_ID)
+    op_of_kernel = np.where(op_of_kernel >= 0, op_of_kernel, by_time).astype(np.int32)
+
+    linked = capture.replace(
+        {
+            name: _with(capture[name], columns)
+            for name, columns in (
+                ("op", {"parent_op_id": parent_op}),
+                ("api_call", {"op_id": op_of_call}),
+                ("kernel", {"api_call_id": call_of_kernel, "op_id": op_of_kernel}),
+            )
+            if capture.num_rows(name)
+        }
+    )
+    linked = resolve_devices(linked)
+    if capture.num_rows("step") == 0:
+        linked = linked.replace({"step": find_steps(linked)})
+    if capture.num_rows("kernel") and linked.num_rows("step"):
+        column = {"step_id": step_of_kernel(linked)}
+        linked = linked.replace({"kernel": _with(linked["kernel"], column)})
+    return linked
+
+
+def _link_host(capture: Capture) -> tuple[Int32s, Int32s]:
+    group = capture.ids("op", "thread_id")
+    start, end = capture.int64("op", "start_ns"), capture.int64("op", "end_ns")
+    parent = parents(group, start, end)
+    op_of_call = innermost(
+        group,
+        start,
+        end,
+        parent,
+        capture.ids("api_call", "thread_id"),
+        capture.int64("api_call", "start_ns"),
+        capture.int64("api_call", "end_ns"),
+    )
+    return parent, op_of_call
+
+
+def _launches(capture: Capture) -> Int32s:
+    return match(
+        runs_of(capture, "api_call"),
+        capture.int64("api_call", "correlation_id", INT64_MIN),
+        runs_of(capture, "kernel"),
+        capture.int64("kernel", "correlation_id", INT64_MIN),
+        INT64_MIN,
+    )
+
+
+def _take(values: Int32s, index: Int32s) -> Int32s:
+    if len(values) == 0:
+        return np.full(len(index), NO_ID, np.int32)
+    return values[np.maximum(index, 0)]
+
+
+def _with(table: pa.Table, columns: dict[str, Int32s]) -> pa.Table:
+    for name, values in columns.items():
+        position = table.schema.get_field_index(name)
+        table = table.set_column(position, table.schema.field(name), nullable(values, NO_ID))
+    return table

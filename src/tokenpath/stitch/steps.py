@@ -1,0 +1,152 @@
+"""Engine and profiler steps, from the annotations that engines write.
+
+Forms read (N and T tokens, R requests, sq/sk summed query and key lengths):
+- PyTorch profiler: `ProfilerStep#3`
+- vLLM V1: `execute_context_R(T)_generation_R(T)` and, with `detailed_trace_annotation`,
+  `execute_N_context_R(sq..sk..sqsq..sqsk..)_generation_R(...)` (vllm PR 22496, PR 37524)
+- SGLang: `step[DECODE bs=32]`, `step[EXTEND bs=15 toks=15360]`, `step[MIXED ...]`
+- ATOM: `prefill[bs= tok= ...]`, `decode[bs=117/128 tok= ...]`
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokenpath.capture.capture import NO_ID, Capture, build_table
+from tokenpath.capture.nesting import Int32s
+
+
+@dataclass(frozen=True)
+class StepLabel:
+    """What the label of a step says."""
+
+    engine: str
+    """`vllm`, `sglang`, `atom`, `profiler`."""
+    phase: str | None = None
+    """`prefill`, `decode`, `mixed`; None when the label has no request or token."""
+    num_prefill_requests: int | None = None
+    """Requests in prefill."""
+    num_prefill_tokens: int | None = None
+    """Tokens computed for them."""
+    num_decode_requests: int | None = None
+    """Requests in decode."""
+    num_decode_tokens: int | None = None
+    """Tokens computed for them."""
+    sum_decode_kv_tokens: int | None = None
+    """Summed key length of the decode requests."""
+
+
+_VLLM = re.compile(
+    r"execute_(?:\d+_)?context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)$", re.ASCII
+)
+_SGLANG = re.compile(r"step\[(EXTEND|DECODE|MIXED)([^\]]*)\]", re.ASCII)
+_ATOM = re.compile(r"(prefill|decode)\[([^\]]*)\]", re.ASCII)
+_FIELD = re.compile(r"([a-z_]+)=(\d+)", re.ASCII)
+_SUMS = re.compile(r"sq(\d+)sk(\d+)", re.ASCII)
+_PHASE = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+
+_PRECEDENCE = ("vllm", "sglang", "atom", "profiler")
+"""Where a file has several kinds (SGLang nests `step[...]` in `execute_...`), the first one counts."""
+
+
+def read_label(name: str) -> StepLabel | None:
+    """What an annotation says as the label of a step; None when it is none."""
+    if name.startswith("ProfilerStep"):
+        return StepLabel("profiler")
+    if match := _VLLM.match(name):
+        num_prefill, prefill, num_decode, decode = match.groups()
+        prefill_tokens, _ = _tokens(prefill)
+        decode_tokens, decode_kv = _tokens(decode)
+        has_prefill, has_decode = int(num_prefill) > 0, int(num_decode) > 0
+        phase = "mixed" if has_prefill and has_decode else "prefill" if has_prefill else None
+        return StepLabel(
+            "vllm",
+            phase or ("decode" if has_decode else None),
+            int(num_prefill),
+            prefill_tokens,
+            int(num_decode),
+            decode_tokens,
+            decode_kv,
+        )
+    if match := _SGLANG.match(name):
+        kind, rest = match.groups()
+        fields = {key: int(value) for key, value in _FIELD.findall(rest)}
+        batch = fields.get("bs")
+        if kind == "DECODE":
+            return StepLabel("sglang", "decode", 0, 0, batch, batch)
+        if kind == "EXTEND":
+            return StepLabel("sglang", "prefill", batch, fields.get("toks"), 0, 0)
+        return StepLabel("sglang", _PHASE[kind])
+    if match := _ATOM.match(name):
+        phase, rest = match.groups()
+        fields = {key: int(value) for key, value in _FIELD.findall(rest)}
+        batch, tokens = fields.get("bs"), fields.get("tok")
+        if phase == "decode":
+            return StepLabel("atom", "decode", 0, 0, batch, tokens)
+        return StepLabel("atom", "prefill", batch, tokens, 0, 0)
+    return None
+
+
+def _tokens(text: str) -> tuple[int | None, int | None]:
+    """Query tokens and key tokens of one half of a vLLM label."""
+    if sums := _SUMS.match(text):
+        return int(sums[1]), int(sums[2])
+    return (int(text), None) if text.isdigit() else (None, None)
+
+
+def find_steps(capture: Capture) -> pa.Table:
+    """The `step` table from the host ranges of a capture, in order of time within each source."""
+    codes, names = capture.codes("range", "name")
+    labels = [read_label(name) for name in names]
+    is_host = capture.ids("range", "device_id") == NO_ID
+    engine = np.array([label.engine if label else "" for label in labels] or [""], object)
+    of_row = np.where((codes >= 0) & is_host, engine[np.maximum(codes, 0)], "")
+    source = capture.ids("range", "source_id")
+    rows = []
+    for number in np.unique(source[of_row != ""]):
+        here = source == number
+        chosen = next(kind for kind in _PRECEDENCE if (here & (of_row == kind)).any())
+        rows.append(np.flatnonzero(here & (of_row == chosen)))
+    if not rows:
+        return build_table("step", {})
+    row = np.concatenate(rows)
+    start = capture.int64("range", "start_ns")[row]
+    order = np.lexsort((start, source[row]))
+    row = row[order]
+    found = [labels[code] for code in codes[row]]
+    columns: dict[str, Any] = {
+        "source_id": source[row],
+        "name": [names[code] for code in codes[row]],
+        "start_ns": start[order],
+        "end_ns": capture.int64("range", "end_ns")[row],
+    }
+    for name in StepLabel.__dataclass_fields__:
+        columns[name] = [getattr(label, name) for label in found]
+    return build_table("step", columns)
+
+
+def step_of_kernel(capture: Capture) -> Int32s:
+    """For each kernel the step in which it was launched; -1 for none.
+
+    Kernels run long after their step's host range has closed, so the launch decides, not the time of
+    the kernel. A kernel whose launch is not in the file belongs to no step.
+    """
+    call = capture.ids("kernel", "api_call_id")
+    launch = capture.int64("api_call", "start_ns")
+    result = np.full(len(call), NO_ID, np.int32)
+    source = capture.ids("kernel", "source_id")
+    step_source = capture.ids("step", "source_id")
+    start, end = capture.int64("step", "start_ns"), capture.int64("step", "end_ns")
+    for number in np.unique(step_source):
+        steps = np.flatnonzero(step_source == number)
+        kernels = np.flatnonzero((source == number) & (call >= 0))
+        at = launch[call[kernels]]
+        position = np.searchsorted(start[steps], at, side="right") - 1
+        inside = (position >= 0) & (at < end[steps][np.maximum(position, 0)])
+        result[kernels[inside]] = steps[position[inside]]
+    return result
