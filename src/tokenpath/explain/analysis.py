@@ -1,0 +1,219 @@
+"""Everything measured about a capture, before it is put into words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenpath.capture.capture import Capture
+from tokenpath.core.report import Window
+from tokenpath.explain.artefacts import (
+    MIN_GAP_NS,
+    MIN_SHARE_OF_SPAN,
+    Artefact,
+    proven_gaps,
+    suspect_gaps,
+)
+from tokenpath.explain.causes import CAUSES, CauseTotals
+from tokenpath.explain.exposed import exposed_causes
+from tokenpath.explain.funnel import DeviceFunnel, measure
+from tokenpath.explain.gaps import Gaps, find_gaps
+from tokenpath.explain.host_table import LaunchFigures, launch_figures
+from tokenpath.explain.launches import LaunchCoverage, launch_coverage
+from tokenpath.explain.overlaps import (
+    Overlaps,
+    find_overlaps,
+    is_coarse_clock,
+    without_corrupt_ends,
+)
+from tokenpath.explain.quality import Quality, assess
+from tokenpath.explain.waits import Waits, recorded_waits
+from tokenpath.explain.window import (
+    StepSpans,
+    WindowRequest,
+    choose_window,
+    holes,
+    step_spans,
+)
+from tokenpath.explain.work import COMMUNICATION, MEMCPY, DeviceWork, device_work, split_busy
+
+
+@dataclass(frozen=True)
+class DeviceResult:
+    """One device: the whole file and the window."""
+
+    whole: DeviceWork
+    """All its work as the file has it."""
+    whole_busy_ns: int
+    """Busy time of the whole file."""
+    work: DeviceWork
+    """Its work with the window set; impossible ends cut."""
+    funnel: DeviceFunnel
+    """The window, split."""
+    gaps: Gaps
+    """Idle gaps of the window, with causes."""
+    totals: CauseTotals
+    """Time without compute by cause."""
+    spans: StepSpans
+    """When the steps ran."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that `explain` measured."""
+
+    capture: Capture
+    """What it was measured on."""
+    window: Window
+    """What was analysed."""
+    devices: Sequence[DeviceResult]
+    """One a device with work."""
+    totals: CauseTotals
+    """Time without compute by cause, over all devices."""
+    quality: Quality
+    """What the capture supports."""
+    coverage: LaunchCoverage
+    """Launches against kernels."""
+    overlaps: Sequence[Overlaps]
+    """Same-stream overlaps, one a device."""
+    launches: LaunchFigures
+    """How the host fed the devices."""
+    unclassified_ns: int
+    """Summed time of kernels without a family, in the window."""
+    kernel_ns: int
+    """Summed time of kernels in the window, copies left out."""
+
+    @property
+    def wall_ns(self) -> int:
+        """The windows of all devices, summed."""
+        return sum(device.funnel.split.wall_ns for device in self.devices)
+
+    @property
+    def busy_ns(self) -> int:
+        """Their busy time, summed."""
+        return sum(device.funnel.split.busy_ns for device in self.devices)
+
+
+def analyse(capture: Capture, request: WindowRequest) -> Analysis:
+    """Measure a linked capture; UsageError when the requested window does not exist."""
+    whole = device_work(capture)
+    is_coarse = is_coarse_clock(whole)
+    overlaps = [find_overlaps(work, is_coarse) for work in whole]
+    works = [without_corrupt_ends(work, item) for work, item in zip(whole, overlaps, strict=True)]
+    waits = recorded_waits(capture)
+    coverage = launch_coverage(capture, whole)
+    spans = [step_spans(capture, work) for work in works]
+    artefacts = find_artefacts(capture, works, waits)
+    chosen, window = choose_window(capture, works, spans, artefacts, request)
+
+    devices = []
+    for all_work, work, span in zip(whole, chosen, spans, strict=True):
+        split = split_busy(work)
+        found = find_gaps(capture, work, split.busy, waits)
+        totals = _totals(found)
+        totals.communication_ns = exposed_causes(
+            capture, work, split.exposed_communication, COMMUNICATION, waits
+        )
+        totals.memcpy_ns = exposed_causes(capture, work, split.exposed_memcpy, MEMCPY, waits)
+        devices.append(
+            DeviceResult(
+                whole=all_work,
+                whole_busy_ns=all_work.busy().total,
+                work=work,
+                funnel=measure(work, split),
+                gaps=found,
+                totals=totals,
+                spans=span,
+            )
+        )
+    kernel_ns, unclassified_ns = _classified(chosen)
+    quality = assess(
+        capture, chosen, coverage, overlaps, artefacts, is_coarse, unclassified_ns, kernel_ns
+    )
+    return Analysis(
+        capture=capture,
+        window=window,
+        devices=devices,
+        totals=_sum_totals(devices),
+        quality=quality,
+        coverage=coverage,
+        overlaps=overlaps,
+        launches=launch_figures(capture, chosen),
+        unclassified_ns=unclassified_ns,
+        kernel_ns=kernel_ns,
+    )
+
+
+def find_artefacts(capture: Capture, works: Sequence[DeviceWork], waits: Waits) -> list[Artefact]:
+    """Suspected and proven split artefacts of all devices."""
+    artefacts = proven_gaps(capture, works)
+    for work in works:
+        hole = holes(work)
+        longest = int((hole.end - hole.start).max()) if len(hole) else 0
+        if longest >= max(MIN_GAP_NS, MIN_SHARE_OF_SPAN * work.span_ns):
+            artefacts += suspect_gaps(work, find_gaps(capture, work, work.busy(), waits))
+    return artefacts
+
+
+def _totals(found: Gaps) -> CauseTotals:
+    totals = CauseTotals()
+    length = found.duration_ns
+    for number in np.unique(found.cause):
+        mine = found.cause == number
+        key = CAUSES[number].key
+        totals.idle_ns[key] = int(length[mine].sum())
+        totals.num_gaps[key] = int(mine.sum())
+        totals.p50_ns[key] = _median(length[mine])
+        totals.top_detail[key] = _top_label(found, mine)
+    return totals
+
+
+def _median(length: np.ndarray) -> int:
+    return int(np.partition(length, (len(length) - 1) // 2)[(len(length) - 1) // 2])
+
+
+def _top_label(found: Gaps, mine: np.ndarray) -> str:
+    """The host items in which the gaps of a cause mostly fell, at most two."""
+    known = mine & (found.label >= 0)
+    if not known.any():
+        return ""
+    by_label: Counter[str] = Counter()
+    codes, index = np.unique(found.label[known], return_inverse=True)
+    time = np.bincount(index, weights=found.duration_ns[known])
+    for code, duration in zip(codes, time, strict=True):
+        by_label[found.labels[code]] += int(duration)
+    return ", ".join(name for name, _ in by_label.most_common(2))
+
+
+def _sum_totals(devices: Sequence[DeviceResult]) -> CauseTotals:
+    if len(devices) == 1:
+        return devices[0].totals
+    summed = CauseTotals()
+    lengths: dict[str, list[np.ndarray]] = {}
+    for device in devices:
+        for name in ("idle_ns", "communication_ns", "memcpy_ns", "num_gaps"):
+            getattr(summed, name).update(getattr(device.totals, name))
+        for key, detail in device.totals.top_detail.items():
+            summed.top_detail[key] = summed.top_detail[key] or detail
+        for number in np.unique(device.gaps.cause):
+            mine = device.gaps.cause == number
+            lengths.setdefault(CAUSES[number].key, []).append(device.gaps.duration_ns[mine])
+    for key, parts in lengths.items():
+        summed.p50_ns[key] = _median(np.concatenate(parts))
+    return summed
+
+
+def _classified(works: Sequence[DeviceWork]) -> tuple[int, int]:
+    """Summed time of kernels (no copies) in the windows, and of those without a family."""
+    total = unknown = 0
+    for work in works:
+        inside = work.in_window() & np.isin(work.kind, (0, COMMUNICATION))
+        length = work.end - work.start
+        total += int(length[inside].sum())
+        if "other" in work.families:
+            other = inside & (work.family == work.families.index("other"))
+            unknown += int(length[other].sum())
+    return total, unknown

@@ -1,0 +1,108 @@
+"""The first two sentences of a report: the answer, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenpath.core.finding import Finding, Kind
+from tokenpath.core.units import format_duration, format_percent
+from tokenpath.explain.analysis import Analysis
+from tokenpath.explain.causes import CAUSES, HOST_NOT_READY
+
+_WHY = {
+    "launch_latency": "for launches to reach it",
+    "stream_dependency": "between back-to-back kernels",
+    "event_wait": "for events of other streams",
+    "collective_wait": "for collectives",
+    "graph_internal": "between nodes of a graph",
+    "no_work": "with no work to do",
+    "launch_not_in_file": "for launches that the file does not hold",
+    "queued_unexplained": "behind work that the file does not hold",
+    "unattributed": "for an unknown reason",
+    "host_synchronize": "for the host to launch again after a synchronise",
+    "host_memcpy": "for the host to launch again after a blocking copy",
+}
+_GAIN = {
+    "launch-bound": "Capturing the repeated part in device graphs",
+    "exposed-communication": "Hiding communication behind compute",
+    "exposed-copy": "Hiding or removing copies",
+    "synchronisation-stall": "Removing the synchronisation",
+    "blocking-copy": "Making the copies asynchronous",
+    "graph-gaps": "Fusing small nodes of the graph",
+    "stream-handover": "Fewer, larger kernels",
+    "no-work": "More load",
+}
+MOSTLY = 0.8
+"""From this share on a cause is called `nearly all`."""
+
+
+def answer(analysis: Analysis, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """One or two sentences."""
+    if analysis.quality.idle_withheld is not None:
+        first = analysis.quality.idle_withheld
+        return (f"Cannot tell how busy the device was: {first}.", _next_capture(analysis))
+    wall, busy = analysis.wall_ns, analysis.busy_ns
+    if wall == 0:
+        return ("The device work has no length: nothing to explain.",)
+    idle = wall - busy
+    devices = "The GPU" if len(analysis.devices) == 1 else f"The {len(analysis.devices)} GPUs"
+    exposed = sum(device.funnel.split.exposed_communication.total for device in analysis.devices)
+    if idle * 20 < wall:
+        first = f"{devices} {_was(analysis)} busy {format_percent(busy, wall)} of the time"
+        if exposed * 20 >= wall:
+            first += (
+                f", {format_percent(exposed, wall)} of it communication with no compute beside it"
+            )
+            first = first.replace(" of it", " of the time", 1)
+        first += "."
+    else:
+        first = (
+            f"{devices} waited {format_percent(idle, wall)} of the time{_mainly(analysis, idle)}."
+        )
+    return (first, _worth(analysis, findings))
+
+
+def _was(analysis: Analysis) -> str:
+    return "was" if len(analysis.devices) == 1 else "were"
+
+
+def _mainly(analysis: Analysis, idle: int) -> str:
+    by_cause = analysis.totals.idle_ns
+    host_keys = [c.key for c in HOST_NOT_READY if c.key not in _WHY]
+    why = {_WHY[c.key]: by_cause[c.key] for c in CAUSES if c.key in _WHY}
+    why["for the host to launch the next kernel"] = sum(by_cause[key] for key in host_keys)
+    reason, duration = max(why.items(), key=lambda item: item[1])
+    share = duration / idle
+    if share >= MOSTLY:
+        return f", nearly all of it {reason}"
+    if share >= 0.5:
+        return f", most of it {reason}"
+    return f", {format_percent(duration, idle)} of that {reason}"
+
+
+def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
+    costs = [f for f in findings if f.kind is Kind.COST and f.gain_ns]
+    if not costs:
+        return "Nothing seen here is worth fixing: the time is in the kernels themselves."
+    best = costs[0]
+    what = _GAIN.get(best.code, f"Fixing `{best.code}`")
+    gain = best.gain_ns or 0
+    sentence = (
+        f"{what} would bring back at most {format_duration(gain)} "
+        f"({format_percent(gain, analysis.wall_ns)})"
+    )
+    if len(costs) == 1:
+        return f"{sentence}; nothing else here is worth more than 0.5 %."
+    second = costs[1].gain_ns or 0
+    return f"{sentence}; nothing else here is worth more than {format_percent(second, analysis.wall_ns)}."
+
+
+def _next_capture(analysis: Analysis) -> str:
+    codes = {note.code for note in analysis.quality.notes}
+    if "graph-under-recorded" in codes:
+        return (
+            "Capture again with fewer steps, or with graphs off, so that every replay is recorded."
+        )
+    if "no-device-work" in codes:
+        return "Capture again with ProfilerActivity.CUDA, and launch work before the capture ends."
+    return "Capture again with a shorter window, so that the profiler's buffers hold it."

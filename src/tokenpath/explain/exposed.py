@@ -1,0 +1,74 @@
+"""Why communication and copies ran alone: what the next compute kernel was waiting for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.capture import Capture
+from tokenpath.capture.intervals import Int64s, Intervals
+from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
+from tokenpath.explain.gaps import host_causes
+from tokenpath.explain.waits import Waits
+from tokenpath.explain.work import COMMUNICATION, COMPUTE, MEMSET, NO_LAUNCH, DeviceWork
+
+
+def exposed_causes(
+    capture: Capture, work: DeviceWork, exposed: Intervals, kind: int, waits: Waits
+) -> Counter[str]:
+    """Exposed time of one kind (communication or memcpy) by cause; adds up to `exposed.total`.
+
+    For each exposed stretch the next compute kernel is looked at. Launched only after most of the
+    stretch had passed: the host was not ready, there was nothing to overlap with. Launched before, and
+    on the same stream or behind an event: it was ordered behind, so the stretch blocked it. Launched
+    before without a recorded order: not known.
+    """
+    totals: Counter[str] = Counter()
+    if len(exposed) == 0:
+        return totals
+    is_compute = np.isin(work.kind, (COMPUTE, MEMSET))
+    compute = np.flatnonzero(is_compute)
+    position = np.searchsorted(work.start[compute], exposed.end, side="left")
+    exists = position < len(compute)
+    if len(compute) == 0:
+        totals["no_work"] = exposed.total
+        return totals
+    kernel = compute[np.minimum(position, len(compute) - 1)]
+    launch = np.where(exists, work.launch_start[kernel], NO_LAUNCH)
+    called = launch != NO_LAUNCH
+    launch_in = np.where(called, np.clip(launch, exposed.start, exposed.end), exposed.end)
+    is_late = called & (launch_in - exposed.start > exposed.end - launch_in)
+
+    cause = np.full(len(exposed), CAUSE_NUMBER["queued_unexplained"], np.int8)
+    ordered = called & ~is_late & _is_ordered_behind(work, exposed, kind, kernel, waits)
+    name = "communication_order" if kind == COMMUNICATION else "memcpy_order"
+    cause[ordered] = CAUSE_NUMBER[name]
+    cause[~called] = CAUSE_NUMBER["launch_not_in_file"]
+    cause[~exists] = CAUSE_NUMBER["no_work"]
+    late = np.flatnonzero(is_late)
+    if len(late):
+        cause[late] = host_causes(
+            capture, work, work.call[kernel[late]], exposed.start[late], launch_in[late]
+        ).cause
+    length = exposed.end - exposed.start
+    for number in np.unique(cause):
+        totals[CAUSES[number].key] = int(length[cause == number].sum())
+    return totals
+
+
+def _is_ordered_behind(
+    work: DeviceWork, exposed: Intervals, kind: int, kernel: Int64s, waits: Waits
+) -> NDArray[np.bool_]:
+    """Whether the next compute kernel had to wait for the work that ran alone."""
+    # The last work of that kind to start before the stretch was over; on the kernel's stream it goes
+    # first by stream order.
+    of_kind = np.flatnonzero(work.kind == kind)
+    last = np.searchsorted(work.start[of_kind], exposed.end, side="left") - 1
+    alone = of_kind[np.maximum(last, 0)]
+    same_stream = work.stream[alone] == work.stream[kernel]
+    same_launch = work.call[alone] == work.call[kernel]
+    waited = waits.before(work, kernel) != Waits.NONE
+    ordered: NDArray[np.bool_] = same_stream | same_launch | waited
+    return ordered

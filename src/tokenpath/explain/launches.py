@@ -1,0 +1,116 @@
+"""Do launches and kernels match: what is missing on either side, at the edges or in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.capture import Capture
+from tokenpath.capture.intervals import Int64s
+from tokenpath.explain.work import DeviceWork
+
+_KERNEL_LAUNCH = re.compile(r"launch(?!Host|Hostfunc)", re.IGNORECASE)
+_GRAPH_LAUNCH = re.compile(r"graph_?launch", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LaunchCoverage:
+    """Launches against device work over the whole capture."""
+
+    num_launches: int
+    """Kernel launch calls, graph launches left out."""
+    num_missing: int
+    """Of those, calls between the first and the last one with a kernel, that have none."""
+    num_head: int
+    """Calls without kernel before the first call that has one."""
+    num_tail: int
+    """Calls without kernel after the last call that has one."""
+    num_replays: int
+    """Graph launch calls."""
+    num_replays_empty: int
+    """Of those, calls without any kernel, the tail left out."""
+    num_replays_partial: int
+    """Calls with fewer kernels than the fullest replay of the same graph."""
+    num_work: int
+    """Pieces of device work."""
+    num_unlaunched: int
+    """Of those, pieces whose launch is not in the file."""
+    unlaunched_ns: int
+    """Their summed time."""
+    num_early: int
+    """Pieces that start before their launch: clocks of host and device disagree."""
+
+    @property
+    def missing_share(self) -> float:
+        """Missing launches over launches."""
+        return self.num_missing / self.num_launches if self.num_launches else 0.0
+
+
+def launch_coverage(capture: Capture, works: Sequence[DeviceWork]) -> LaunchCoverage:
+    """Count what is missing; a launch and its kernels are matched by `stitch`."""
+    codes, names = capture.codes("api_call", "name")
+    is_graph_name = np.array([_GRAPH_LAUNCH.search(n) is not None for n in names] or [False])
+    is_launch_name = np.array([_KERNEL_LAUNCH.search(n) is not None for n in names] or [False])
+    is_graph = is_graph_name[np.maximum(codes, 0)] & (codes >= 0)
+    is_launch = is_launch_name[np.maximum(codes, 0)] & (codes >= 0) & ~is_graph
+    start = capture.int64("api_call", "start_ns")
+    num_kernels = np.zeros(len(codes), np.int64)
+    call = capture.ids("kernel", "api_call_id")
+    np.add.at(num_kernels, call[call >= 0], 1)
+    head, missing, tail = _where_missing(start, is_launch, num_kernels > 0)
+    _, replay_missing, _ = _where_missing(start, is_graph, num_kernels > 0)
+    first_graph = bool(is_graph.any()) and not (num_kernels[is_graph] > 0).any()
+    unlaunched = [work.launch_start == np.iinfo(np.int64).min for work in works]
+    return LaunchCoverage(
+        num_launches=int(is_launch.sum()),
+        num_missing=missing,
+        num_head=head,
+        num_tail=tail,
+        num_replays=int(is_graph.sum()),
+        num_replays_empty=int(is_graph.sum()) if first_graph else replay_missing,
+        num_replays_partial=_partial_replays(capture, np.flatnonzero(is_graph), num_kernels),
+        num_work=sum(len(work.row) for work in works),
+        num_unlaunched=sum(int(mask.sum()) for mask in unlaunched),
+        unlaunched_ns=sum(
+            int((work.end - work.start)[mask].sum())
+            for work, mask in zip(works, unlaunched, strict=True)
+        ),
+        num_early=sum(
+            int(((work.start < work.launch_start) & ~mask).sum())
+            for work, mask in zip(works, unlaunched, strict=True)
+        ),
+    )
+
+
+def _where_missing(
+    start: Int64s, chosen: NDArray[np.bool_], has_work: NDArray[np.bool_]
+) -> tuple[int, int, int]:
+    """Calls without work: before the first call with work, in between, after the last."""
+    lacking = start[chosen & ~has_work]
+    linked = start[has_work]
+    if len(linked) == 0:
+        return 0, len(lacking), 0
+    head = int((lacking < linked.min()).sum())
+    tail = int((lacking > linked.max()).sum())
+    return head, len(lacking) - head - tail, tail
+
+
+def _partial_replays(capture: Capture, replays: Int64s, num_kernels: Int64s) -> int:
+    """Replays with fewer kernels than the fullest replay of their graph, where graphs have ids."""
+    graph = capture.int64("kernel", "graph_id", -1)
+    call = capture.ids("kernel", "api_call_id")
+    known = (graph > 0) & (call >= 0)
+    if not known.any():
+        return 0
+    graph_of_call = np.full(len(num_kernels), -1, np.int64)
+    graph_of_call[call[known]] = graph[known]
+    replays = replays[graph_of_call[replays] >= 0]
+    partial = 0
+    for number in np.unique(graph_of_call[replays]):
+        counts = num_kernels[replays[graph_of_call[replays] == number]]
+        partial += int((counts < counts.max()).sum())
+    return partial

@@ -1,0 +1,225 @@
+"""The report of `explain`: the answer first, then everything it stands on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tokenpath.capture.capture import Capture
+from tokenpath.core.finding import Finding, Kind, Status
+from tokenpath.core.report import Cell, Report, ShownTable, TableColumn, Trust, Unit
+from tokenpath.core.units import format_ms, format_percent
+from tokenpath.explain.analysis import Analysis, analyse
+from tokenpath.explain.answer import answer
+from tokenpath.explain.causes import CAUSES, Group
+from tokenpath.explain.exposure_findings import exposure_findings
+from tokenpath.explain.findings import find, launch_details
+from tokenpath.explain.funnel import build_funnel
+from tokenpath.explain.host_table import host_table
+from tokenpath.explain.kernel_table import kernel_table
+from tokenpath.explain.overview import overview
+from tokenpath.explain.steps_table import step_funnels, steps_table
+from tokenpath.explain.window import WindowRequest
+from tokenpath.explain.worst import worst_gaps
+
+_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "profiler": "PyTorch"}
+
+
+def explain(capture: Capture, request: WindowRequest | None = None) -> tuple[Report, Analysis]:
+    """Explain a linked capture; the analysis is what the report was written from.
+
+    UsageError when the requested window does not exist.
+    """
+    analysis = analyse(capture, request or WindowRequest())
+    return build_report(analysis), analysis
+
+
+def build_report(analysis: Analysis) -> Report:
+    """Put an analysis into words."""
+    capture, quality = analysis.capture, analysis.quality
+    state = capture_state(capture)
+    status = Status.MEASURED if state == "measured" else Status(state)
+    verdicts = find(analysis, status, exposure_findings(analysis, status))
+    withheld = quality.idle_withheld
+    supported = bool(analysis.devices) and withheld is None
+    parts = [device.funnel for device in analysis.devices]
+    tables = [causes_table(analysis)] if supported else []
+    if steps := steps_table(analysis):
+        tables.append(steps)
+    tables.append(kernel_table(capture, [device.work for device in analysis.devices]))
+    tables.append(host_table(capture, [device.work for device in analysis.devices]))
+    if supported:
+        tables.append(worst_gaps(analysis))
+    return Report(
+        verb="explain",
+        headline=headline(analysis, state),
+        answer=answer(analysis, verdicts.findings),
+        trust=quality.trust,
+        window=analysis.window,
+        funnel=build_funnel("total", parts, analysis.totals) if supported else None,
+        findings=verdicts.findings,
+        dismissed=verdicts.dismissed,
+        notes=quality.notes,
+        device_funnels=[
+            build_funnel(device.work.label, [device.funnel], device.totals)
+            for device in analysis.devices
+        ]
+        if supported and len(parts) > 1
+        else (),
+        step_funnels=step_funnels(analysis),
+        tables=tables,
+        timeline=overview(analysis),
+        state=state,
+        facts=facts(analysis, verdicts.findings),
+    )
+
+
+def capture_state(capture: Capture) -> str:
+    """`measured` only when every source is; else the first other state."""
+    states = [state for state in capture["source"]["state"].to_pylist() if state != "measured"]
+    return states[0] if states else "measured"
+
+
+def headline(analysis: Analysis, state: str) -> str:
+    """What was looked at, in one line."""
+    parts = []
+    if what := _workload(analysis.capture):
+        parts.append(what)
+    names = Counter(
+        analysis.capture["device"]["name"][device.work.device_id].as_py() or "unnamed device"
+        for device in analysis.devices
+    )
+    parts.append(
+        ", ".join(f"{count} x {name}" for name, count in names.most_common(3)) or "no device work"
+    )
+    spans = [device.spans.num_busy for device in analysis.devices]
+    wall = f"{format_ms(analysis.window.end_ns - analysis.window.start_ns)} ms"
+    if count := max(spans, default=0):
+        wall = f"{count} step{'s' if count > 1 else ''}, {wall}"
+    parts.append(wall)
+    verdict = {Trust.GOOD: "good", Trust.LIMITED: "limited", Trust.UNUSABLE: "idle withheld"}
+    num_notes = len(analysis.quality.notes)
+    parts.append(
+        f"capture: {verdict[analysis.quality.trust]}, {num_notes} note{'s' if num_notes != 1 else ''}"
+    )
+    if state != "measured":
+        parts.append(state.upper())
+    return " · ".join(parts)
+
+
+def _workload(capture: Capture) -> str:
+    step = capture["step"]
+    if step.num_rows == 0:
+        return ""
+    engines = Counter(name for name in step["engine"].to_pylist() if name)
+    phases = Counter(name for name in step["phase"].to_pylist() if name)
+    engine = _ENGINES.get(engines.most_common(1)[0][0], "") if engines else ""
+    phase = phases.most_common(1)[0][0] if len(phases) == 1 else "mixed steps" if phases else ""
+    return f"{engine} {phase}".strip()
+
+
+def causes_table(analysis: Analysis) -> ShownTable:
+    """Time without compute: idle, exposed communication, exposed copies, each by cause."""
+    columns = (
+        TableColumn("cause", "cause", Unit.TEXT),
+        TableColumn("group", "group", Unit.TEXT),
+        TableColumn("idle_ns", "idle", Unit.NS),
+        TableColumn("num_gaps", "gaps", Unit.COUNT),
+        TableColumn("p50_gap_ns", "gap p50", Unit.NS),
+        TableColumn("exposed_communication_ns", "exposed communication", Unit.NS),
+        TableColumn("exposed_memcpy_ns", "exposed memcpy", Unit.NS),
+        TableColumn("share", "share of window", Unit.SHARE),
+        TableColumn("meaning", "what was seen", Unit.TEXT, is_key_figure=False),
+    )
+    totals, wall = analysis.totals, analysis.wall_ns
+    rows: list[Sequence[Cell]] = []
+    for cause in CAUSES:
+        idle, comm = totals.idle_ns[cause.key], totals.communication_ns[cause.key]
+        copy = totals.memcpy_ns[cause.key]
+        if idle or comm or copy:
+            count = totals.num_gaps[cause.key]
+            rows.append(
+                (
+                    cause.label,
+                    cause.group.value,
+                    idle,
+                    count,
+                    totals.p50_ns[cause.key] if count else None,
+                    comm,
+                    copy,
+                    (idle + comm + copy) / wall if wall else None,
+                    cause.meaning,
+                )
+            )
+    rows.sort(key=lambda row: -(_int(row[2]) + _int(row[5]) + _int(row[6])))
+    groups = totals.groups_ns()
+    note = "Groups: " + ", ".join(
+        f"{group.value.replace('_', ' ')} {format_ms(groups[group])} ms" for group in Group
+    )
+    return ShownTable(
+        "idle_causes", "Time without compute, by cause", columns, rows, len(rows), note
+    )
+
+
+def _int(cell: Cell) -> int:
+    return cell if isinstance(cell, int) else 0
+
+
+def facts(analysis: Analysis, findings: Sequence[Finding]) -> dict[str, object]:
+    """Machine-readable facts: sources, devices over the whole file and the window, reconciliation."""
+    capture, totals = analysis.capture, analysis.totals
+    device_rows = capture["device"].to_pylist()
+    devices = []
+    for device in analysis.devices:
+        split, own = device.funnel.split, device_rows[device.work.device_id]
+        devices.append(
+            {
+                "label": device.work.label,
+                "index": own["index"],
+                "name": own["name"],
+                "hardware": own["hardware"],
+                "rank": capture["source"]["rank"][own["source_id"]].as_py(),
+                "idle_supported": analysis.quality.idle_withheld is None,
+                "whole_file": {
+                    "start_ns": device.whole.window_start_ns,
+                    "span_ns": device.whole.span_ns,
+                    "busy_ns": device.whole_busy_ns,
+                    "num_kernels": len(device.whole.row),
+                },
+                "window": {
+                    "start_ns": device.work.window_start_ns,
+                    "span_ns": split.wall_ns,
+                    "busy_ns": split.busy_ns,
+                    "compute_ns": split.compute.total,
+                    "memset_ns": split.memset.total,
+                    "communication_ns": split.communication_ns,
+                    "exposed_communication_ns": split.exposed_communication.total,
+                    "memcpy_ns": split.memcpy_ns,
+                    "exposed_memcpy_ns": split.exposed_memcpy.total,
+                    "compute_ns_by_family": dict(device.funnel.family_ns),
+                },
+            }
+        )
+    sources = capture["source"].to_pylist()
+    return {
+        "sources": sources,
+        "skips": capture["skip"].to_pylist(),
+        "devices": devices,
+        "compute_absent": {
+            "total_ns": sum(totals.groups_ns().values()),
+            "groups_ns": {group.value: value for group, value in totals.groups_ns().items()},
+            "idle_ns": dict(totals.idle_ns),
+            "exposed_communication_ns": dict(totals.communication_ns),
+            "exposed_memcpy_ns": dict(totals.memcpy_ns),
+        }
+        if analysis.quality.idle_withheld is None
+        else None,
+        "launches": launch_details(analysis),
+        "launch_coverage": vars(analysis.coverage),
+        "unclassified": {
+            "kernel_ns": analysis.kernel_ns,
+            "unclassified_ns": analysis.unclassified_ns,
+            "share": format_percent(analysis.unclassified_ns, analysis.kernel_ns),
+        },
+        "num_findings": len([f for f in findings if f.kind is Kind.COST]),
+    }
