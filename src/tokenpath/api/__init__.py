@@ -1,0 +1,24 @@
+"""One file a verb: what the command line, the server and Python users call.
+
+from tokenpath.api import explain
+result = explain(["run/rank0.json.gz"])
+print(result.report.answer)
+"""
+
+from tokenpath.api.convert import convert
+from tokenpath.api.explain import Explained, explain
+from tokenpath.api.inspect import inspect
+from tokenpath.api.load import load
+from tokenpath.explain.pages import about, codes
+from tokenpath.explain.window import WindowRequest
+
+__all__ = [
+    "Explained",
+    "WindowRequest",
+    "about",
+    "codes",
+    "convert",
+    "explain",
+    "inspect",
+    "load",
+]
