@@ -28,7 +28,10 @@ _GAIN = {
     "exposed-copy": "Hiding or removing copies",
     "synchronisation-stall": "Removing the synchronisation",
     "blocking-copy": "Making the copies asynchronous",
-    "graph-gaps": "Fusing small nodes of the graph",
+    "graph-gaps": "Closing the gaps inside graphs",
+    "allocator-stall": "Keeping the allocator out of the loop",
+    "host-wait": "Feeding the launching thread in time",
+    "event-wait": "Ending the awaited work earlier",
     "stream-handover": "Fewer, larger kernels",
     "no-work": "More load",
 }

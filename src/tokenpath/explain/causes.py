@@ -72,7 +72,7 @@ DEVICE_CAUSES = (
     Cause("memcpy_order", "ordered behind a copy", _BLOCKING,
           "copies alone ran; the next compute was launched and ordered behind them"),
     Cause("no_work", "no work", _STARVED,
-          "nothing recorded on any host thread: the process waited for work, or the window ends"),
+          "Python frames are recorded and none runs on any thread, or the window ends"),
     Cause("launch_not_in_file", "launch not in file", _UNKNOWN,
           "the launch of the kernel that ends the gap was not recorded"),
     Cause("queued_unexplained", "queued behind nothing recorded", _UNKNOWN,

@@ -97,10 +97,11 @@ def find_gaps(capture: Capture, work: DeviceWork, busy: Intervals, waits: Waits)
     kernel = np.where(exists, position, -1).astype(np.int32)
     launch = np.where(exists, work.launch_start[position], NO_LAUNCH)
     called = launch != NO_LAUNCH
-    launch_in_gap = np.where(called, np.clip(launch, start, end), end)
+    latency = launch_latency_bound_ns(work)
+    ready = np.where(called, _ready(work, position, end, latency), end)
+    launch_in_gap = np.clip(ready, start, end)
     host_ns = launch_in_gap - start
     queued_ns = end - launch_in_gap
-    latency = launch_latency_bound_ns(work)
 
     cause = np.full(len(start), CAUSE_NUMBER["unattributed"], np.int8)
     inside_launch = exists & called & ~_is_first_of_launch(work)[position]
@@ -115,6 +116,19 @@ def find_gaps(capture: Capture, work: DeviceWork, busy: Intervals, waits: Waits)
         capture, work, np.flatnonzero(is_late), hole, position, launch_in_gap, cause
     )
     return Gaps(start, end, cause, kernel, launch, queued_ns, label, labels)
+
+
+def _ready(work: DeviceWork, position: Int64s, end: Int64s, latency_ns: int) -> Int64s:
+    """When the host had launched what ends each gap.
+
+    That is the start of the call, unless the call itself took long and returned before its work
+    started: then the host was at it (lazy loading of a module, a full launch queue) until it returned.
+    A call that outlives the start of its work, such as a blocking copy, says nothing by its end.
+    """
+    call_start, call_end = work.launch_start[position], work.launch_end[position]
+    is_long = (call_end - call_start > latency_ns) & (call_end <= end)
+    result: Int64s = np.where(is_long, call_end, call_start)
+    return result
 
 
 def _is_first_of_launch(work: DeviceWork) -> NDArray[np.bool_]:
@@ -208,6 +222,9 @@ def host_causes(
     cause = _HOST_CAUSE[main]
     untraced = np.flatnonzero(main == UNTRACED)
     if len(untraced):
+        # Without Python frames of the thread, silence only means that nothing was traced.
+        seen = np.isin(thread[untraced], np.unique(capture.ids("frame", "thread_id")))
+        untraced = untraced[seen]
         silent = untraced[~_host_is_active(capture, start[untraced], end[untraced])]
         cause[silent] = CAUSE_NUMBER["no_work"]
     return HostCauses(cause, activity.label, activity.labels)
