@@ -21,14 +21,19 @@ def compiled(function: Callable[P, R]) -> Callable[[int], Callable[P, R]]:
     """Turn a loop into `loop(num_rows)`, which returns the version fit for that many rows.
 
     The loop must be valid both as Python and as numba nopython code. The compiled version is cached on
-    disk by numba and releases the GIL.
+    disk by numba, where it finds a folder it may write to, and releases the GIL.
     """
 
     @functools.cache
     def machine_code() -> Callable[P, R]:
         import numba
 
-        jitted: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
+        jitted: Callable[P, R]
+        try:
+            jitted = numba.njit(cache=True, nogil=True)(function)
+        except RuntimeError:
+            # Neither the package's folder nor the user's cache can be written to.
+            jitted = numba.njit(nogil=True)(function)
         return jitted
 
     def pick(num_rows: int) -> Callable[P, R]:
