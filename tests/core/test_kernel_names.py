@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenpath.core import kernel_names
-from tokenpath.core.kernel_names import Family, classify, classify_many, split_name, split_words
+from tokenpath.core.kernel_names import Family, classify, classify_many
+from tokenpath.core.kernel_words import split_name, split_words
 
 _CASES = tomllib.loads(
     Path(__file__).with_name("kernel_names_cases.toml").read_text(encoding="utf-8")

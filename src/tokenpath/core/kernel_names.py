@@ -4,7 +4,7 @@
 shows it, and the id of the rule that decided. The rules are data: ``kernel_names.toml``. They speak
 of words, not of whole names, so a name that nobody has seen before is still understood.
 
-A name becomes words in three steps:
+A name becomes a verdict in three steps (the first two are in ``kernel_words``):
 
 1. split: ``void ns::fn<T, 4>(int)`` is the function ``ns::fn`` and its template arguments;
    parameters are dropped, since they name types and not work. Mangled names are read the same way;
@@ -18,7 +18,6 @@ does) or to the list of operators in a name made by torch.compile.
 from __future__ import annotations
 
 import re
-import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,16 +26,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenpath.core.kernel_words import read_inside, split_name, split_words
+
 _RULES_FILE = Path(__file__).with_name("kernel_names.toml")
 
-_MAX_NAME_CHARS = 2048
-"""Only this much of a name is read; the word that tells the work stands near its start."""
 _MAX_HEAD = 240
 """Only this many characters of the function name are read (Tensile appends its tuning state)."""
-_MAX_INSIDE = 400
-"""Only this many characters of the template arguments are read."""
-_MAX_MANGLED = 800
-"""Only this many characters of a mangled name are read after the function name."""
 _MAX_LIBRARY = 100
 """Only this many characters of the words are searched for the library; it stands in front."""
 _MAX_MEMO = 1 << 14
@@ -88,16 +83,6 @@ class KernelClass:
         return self.family is Family.COMMUNICATION
 
 
-@dataclass(frozen=True, slots=True)
-class NameParts:
-    """A kernel name taken apart."""
-
-    head: str
-    """Qualified function name without return type, template arguments and parameters."""
-    inside: str
-    """Start of the template arguments, still mangled in a mangled name; empty without any."""
-
-
 def classify(name: str) -> KernelClass:
     """Return the family, library and deciding rule for one kernel name, mangled or demangled."""
     return _classifier().classify(name)
@@ -107,162 +92,6 @@ def classify_many(names: Sequence[str]) -> list[KernelClass]:
     """Return one verdict per name, in order; pass distinct names, none is remembered."""
     classify_one = _classifier().classify
     return [classify_one(name) for name in names]
-
-
-# --- step 1: take the name apart -----------------------------------------------------------------
-
-_SILENT = ("(anonymous namespace)::", "<unnamed>::", "{anonymous}::", "(anonymous)::")
-_ALPHANUMERIC = string.ascii_letters + string.digits
-_BRACKET = re.compile(r"[<>()]")
-_CLONE = re.compile(r" ?\[clone [^\]]*\]|\.kd$")
-
-
-def split_name(name: str) -> NameParts:
-    """Return the function name and the template arguments of a kernel name."""
-    text = name[:_MAX_NAME_CHARS].strip()
-    if text.endswith((".kd", "]")):
-        text = _CLONE.sub("", text)
-    if text.startswith("_Z"):
-        return _split_mangled(text)
-    if "anonymous" in text or "<unnamed>" in text:
-        for namespace in _SILENT:
-            text = text.replace(namespace, "")
-    if text.startswith("std::enable_if"):
-        text = text.partition("::type ")[2] or text
-    opening = text.find("<")
-    paren = text.find("(")
-    if opening < 0 or 0 < paren < opening:
-        return NameParts(_last_token(text[:paren] if paren > 0 else text), "")
-    if ">::" not in text:
-        # No member of a class template: the name ends at the first "<". What follows the first
-        # ">(" is a parameter list, of the kernel or of a functor whose name came before it.
-        end = text.find(">(", opening)
-        inside = text[opening + 1 : end if end > 0 else len(text)]
-        return NameParts(_last_token(text[:opening]), _shorten(inside))
-    return _split_demangled(text)
-
-
-def _split_demangled(text: str) -> NameParts:
-    """Return the text outside all brackets as head, the last outermost ``<...>`` as inside."""
-    depth = 0
-    outside: list[str] = []
-    inside = ""
-    start = 0
-    for bracket in _BRACKET.finditer(text):
-        at = bracket.start()
-        char = text[at]
-        if char in "<(":
-            if depth == 0:
-                outside.append(text[start:at])
-                start = at + 1
-                if char == "(":
-                    break  # parameters: nothing after them tells the work
-            depth += 1
-        elif depth and not (char == ">" and text[at - 1] == "-"):
-            depth -= 1
-            if depth == 0:
-                inside = text[start:at]
-                start = at + 1
-                if text[start : start + 2] != "::":
-                    break
-    else:
-        if depth:  # the name was cut off inside the template arguments
-            inside = text[start:]
-    return NameParts(_last_token("".join(outside)), _shorten(inside))
-
-
-def _shorten(inside: str) -> str:
-    """Return the start of the template arguments, without the namespace they all share."""
-    inside = inside[: 2 * _MAX_INSIDE].replace("at::native::", "")
-    # Half a word would be a wrong word: "lambda" cut short is the optimizer LAMB.
-    return inside[:_MAX_INSIDE].rstrip(_ALPHANUMERIC) if len(inside) > _MAX_INSIDE else inside
-
-
-def _last_token(text: str) -> str:
-    """Return ``ns::fn`` from ``void ns::fn``; names in plain words (no C++ marks) stay whole."""
-    text = text.strip()
-    if " " in text and ("::" in text or text.startswith(("void ", "int ", "bool "))):
-        return text.rsplit(" ", 1)[1]
-    return text
-
-
-_MANGLED_REST = "_Z:"
-_MANGLED_TOKEN = re.compile(r"L[a-z]n?\d+E|S[0-9A-Z]*_|T[0-9]*_|([1-9]\d{0,2})(?=[A-Za-z_])")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-def _split_mangled(text: str) -> NameParts:
-    """Return the qualified name and the undecoded rest (Itanium C++ ABI, section 5.1)."""
-    at = 2
-    if text[at : at + 1] == "N":
-        at += 1
-    while text[at : at + 1] in ("K", "L", "V"):
-        at += 1
-    head: list[str] = []
-    while text[at : at + 1].isdecimal() or text[at : at + 2] == "St" or text[at : at + 1] == "L":
-        if not text[at].isdecimal():
-            at += 2 if text[at] == "S" else 1
-            continue
-        end = at
-        while text[end : end + 1].isdecimal() and end - at < 5:
-            end += 1
-        size = int(text[at:end])
-        word = text[end : end + size]
-        at = end + size
-        if not word.startswith("_GLOBAL__N"):
-            head.append(word)
-    return NameParts("::".join(head), _MANGLED_REST + text[at : at + _MAX_MANGLED])
-
-
-def _read_inside(inside: str) -> str:
-    """Return template arguments as text; of a mangled name, the identifiers in order."""
-    if not inside.startswith(_MANGLED_REST):
-        return inside
-    words: list[str] = []
-    at = len(_MANGLED_REST)
-    while (token := _MANGLED_TOKEN.search(inside, at)) is not None:
-        at = token.end()
-        if token.group(1) is None:
-            continue
-        word = inside[at : at + int(token.group(1))]
-        if _IDENTIFIER.match(word):
-            at += len(word)
-            words.append(word)
-    return _shorten("::".join(words))
-
-
-# --- step 2: words -------------------------------------------------------------------------------
-
-_WORD = re.compile(
-    r"[A-Z]+(?![a-z])(?:[0-9]+(?:[A-Z]+(?![a-z]))?)*"
-    r"|[A-Z]?[a-z]+(?:[0-9][a-z0-9]*(?:[A-Z]+(?![a-z]))?)?"
-    r"|[0-9][a-z0-9]*"
-)
-
-
-_SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
-
-
-class _TokenWords(dict[str, str]):
-    """The words of every token seen, in lower case, a space between each two."""
-
-    def __missing__(self, token: str) -> str:
-        words = " ".join(_WORD.findall(token.replace("MoE", "Moe"))).lower()
-        if len(self) < _MAX_MEMO:
-            self[token] = words
-        return words
-
-
-_token_words = _TokenWords()
-
-
-def split_words(text: str) -> str:
-    """Return the words of a name in lower case, spaces around each, ``^`` and ``$`` at the ends."""
-    known = _token_words
-    return " ^ " + " ".join([known[t] for t in text.translate(_SEPARATORS).split()]) + " $ "
-
-
-# --- step 3: rules -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +221,7 @@ class _Classifier:
         known = self._heads.get(parts.head)
         words, rule, library = known or self._read_head(parts.head)
         if rule is not None and rule.look is not None:
-            inside = _read_inside(parts.inside)
+            inside = read_inside(parts.inside)
             inside_words = split_words(inside)
             rule = self._look_inside(rule, words, inside, inside_words, parts.head)
             library = library or self._libraries.find(inside_words)
