@@ -16,12 +16,13 @@ from tokenpath.explain.activity import (
     COPY,
     SYNCHRONIZE,
     UNTRACED,
+    WAIT,
     Activity,
     activity_during,
     host_segments,
 )
 from tokenpath.explain.causes import CAUSE_NUMBER
-from tokenpath.explain.waits import Waits, previous_on_stream
+from tokenpath.explain.waits import HANDOVER_NS, Waits, previous_on_stream
 from tokenpath.explain.work import NO_LAUNCH, DeviceWork
 
 MIN_LATENCY_SAMPLES = 20
@@ -31,8 +32,6 @@ DEFAULT_LATENCY_NS = 20_000
 NVIDIA and AMD parts lie between 4 and 12 us."""
 MAX_LATENCY_NS = 50_000
 """A launch that takes longer than this on an idle device was held up by something."""
-HANDOVER_NS = 10_000
-"""A kernel that starts within this time after its stream's previous one was handed over to."""
 
 _HOST_CAUSE = np.array([CAUSE_NUMBER[key] for key in ACTIVITIES], np.int8)
 
@@ -217,8 +216,11 @@ def host_causes(
     segments = host_segments(capture, np.unique(thread), union(start, end))
     activity = activity_during(segments, thread, start, end)
     main = activity.main.copy()
-    main[activity.at_start == SYNCHRONIZE] = SYNCHRONIZE
-    main[(activity.at_start == COPY) & _awaited_own_copy(work, start, activity)] = COPY
+    # A host that then mostly waits for work was not held up by the call: there was nothing to launch.
+    held_up = main != WAIT
+    main[held_up & (activity.at_start == SYNCHRONIZE)] = SYNCHRONIZE
+    own_copy = (activity.at_start == COPY) & _awaited_own_copy(work, start, activity)
+    main[held_up & own_copy] = COPY
     cause = _HOST_CAUSE[main]
     untraced = np.flatnonzero(main == UNTRACED)
     if len(untraced):

@@ -9,9 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
-from tokenpath.capture.intervals import Int64s
+from tokenpath.capture.intervals import Int64s, expand
 from tokenpath.capture.nesting import Int32s, search_grouped
+from tokenpath.core.units import INT64_MIN
 from tokenpath.explain.work import COMMUNICATION, NO_LAUNCH, DeviceWork
+from tokenpath.stitch.runs import match, runs_of
+
+HANDOVER_NS = 10_000
+"""A kernel that starts within this time after its stream's previous one was handed over to."""
 
 _WAIT_CALL = re.compile(r"stream_?wait_?(?:event|value)|waitEvent", re.IGNORECASE)
 
@@ -28,12 +33,12 @@ class Waits:
     """Device of each recorded wait."""
     stream: Int64s
     """Stream that waits."""
-    start: Int64s
-    """When the recorded wait began."""
-    end: Int64s
-    """When it was over."""
+    called: Int64s
+    """When the host made the recorded wait: profilers record the call, not the wait on the device."""
     from_stream: Int64s
-    """Stream that was waited for; NO_ID when not recorded."""
+    """Stream that is waited for; NO_ID when not recorded."""
+    event_at: Int64s
+    """When the host recorded the event that is waited for; the wait itself where not recorded."""
     thread_of_call: Int32s
     """Thread of every API call."""
 
@@ -42,41 +47,59 @@ class Waits:
     def before(self, work: DeviceWork, kernel: Int64s) -> NDArray[np.int8]:
         """What each queued kernel had to wait for: NONE, EVENT, or COLLECTIVE (an event behind one).
 
-        Evidence is a recorded wait on the kernel's stream since the stream's previous work ended, or,
-        where the profiler records none, a stream-wait call on the launching thread between the launch
-        before and the kernel's own.
+        Evidence is a recorded wait of the kernel's stream, made between the launch before on that stream
+        and the kernel's own, or, for a device without records, a stream-wait call of the launching
+        thread in that time (which does not say for which stream).
         """
         found = np.zeros(len(kernel), np.int8)
-        self._from_records(work, kernel, found)
-        self._from_calls(work, kernel, found)
+        if len(kernel) == 0:
+            return found
+        mine = np.flatnonzero(self.device_id == work.device_id)
+        if len(mine):
+            self._from_records(work, kernel, mine, found)
+        else:
+            self._from_calls(work, kernel, found)
         return found
 
-    def _from_records(self, work: DeviceWork, kernel: Int64s, found: NDArray[np.int8]) -> None:
-        mine = np.flatnonzero(self.device_id == work.device_id)
-        if len(mine) == 0 or len(kernel) == 0:
+    def _from_records(
+        self, work: DeviceWork, kernel: Int64s, mine: Int64s, found: NDArray[np.int8]
+    ) -> None:
+        mine = mine[np.lexsort((self.called[mine], self.stream[mine]))]
+        stream, called = self.stream[mine], self.called[mine]
+        before = _launch_before(work)[kernel]
+        low = _search(stream, called, work.stream[kernel], before) + 1
+        high = _search(stream, called, work.stream[kernel], work.launch_start[kernel]) + 1
+        row, position = expand(low, high)
+        if len(row) == 0:
             return
-        # The last wait of the kernel's stream that was over before it started holds it, unless other
-        # work of the stream ran in between.
-        mine = mine[np.lexsort((self.end[mine], self.stream[mine]))]
-        position = _search(
-            self.stream[mine], self.end[mine], work.stream[kernel], work.start[kernel]
+        record = mine[position]
+        # What the awaited stream had been given before the event: its last work holds the kernel.
+        by_launch = np.lexsort((work.launch_start, work.stream))
+        awaited = _search(
+            work.stream[by_launch],
+            work.launch_start[by_launch],
+            self.from_stream[record],
+            self.event_at[record],
         )
-        wait = mine[np.maximum(position, 0)]
-        previous = previous_on_stream(work)[kernel]
-        previous_end = np.where(previous >= 0, work.end[np.maximum(previous, 0)], NO_LAUNCH)
-        held = (position >= 0) & (self.stream[wait] == work.stream[kernel])
-        held &= self.end[wait] >= previous_end
-        found[held] = self.EVENT
-        awaited, over = self.from_stream[wait], self.end[wait]
-        by_stream = np.lexsort((work.start, work.stream))
-        last = _search(work.stream[by_stream], work.start[by_stream], awaited, over)
-        last_work = by_stream[np.maximum(last, 0)]
-        behind = (last >= 0) & (work.stream[last_work] == awaited)
-        behind &= work.kind[last_work] == COMMUNICATION
-        found[held & behind] = self.COLLECTIVE
+        last = by_launch[np.maximum(awaited, 0)]
+        is_known = (awaited >= 0) & (work.stream[last] == self.from_stream[record])
+        over = np.where(is_known, work.end[last], NO_LAUNCH)
+        previous = previous_on_stream(work)[kernel[row]]
+        free = np.where(previous >= 0, work.end[np.maximum(previous, 0)], NO_LAUNCH)
+        # Over before the stream was free, the wait cost nothing. Where the stream stood still all the same,
+        # what held it is not recorded: a host callback also comes before an event.
+        start, launch = work.start[kernel[row]], work.launch_start[kernel[row]]
+        held_by_it = is_known & (over > free)
+        held = held_by_it | ~is_known | (start - np.maximum(free, launch) > HANDOVER_NS)
+        is_collective = held_by_it & (work.kind[last] == COMMUNICATION)
+        is_collective &= start - np.maximum(over, launch) <= HANDOVER_NS
+        kind = np.where(is_collective, self.COLLECTIVE, np.where(held, self.EVENT, self.NONE))
+        # Of several waits the one that was over last counts.
+        order = np.lexsort((kind, over, row))
+        found[row[order]] = kind[order]
 
     def _from_calls(self, work: DeviceWork, kernel: Int64s, found: NDArray[np.int8]) -> None:
-        if len(self.call_start) == 0 or len(kernel) == 0:
+        if len(self.call_start) == 0:
             return
         launch = work.launch_start[kernel]
         thread = self.thread_of_call[work.call[kernel]]
@@ -136,13 +159,24 @@ def recorded_waits(capture: Capture) -> Waits:
     kinds, kind_names = capture.codes("dependency", "kind")
     is_event_wait = np.array([name == "event_wait" for name in kind_names] or [False], np.bool_)
     chosen = is_event_wait[np.maximum(kinds, 0)] & (kinds >= 0)
+    starts = capture.int64("api_call", "start_ns")
+    record = match(
+        runs_of(capture, "api_call"),
+        capture.int64("api_call", "correlation_id", INT64_MIN),
+        runs_of(capture, "dependency")[chosen],
+        capture.int64("dependency", "from_correlation_id", INT64_MIN)[chosen],
+        INT64_MIN,
+    )
+    called = capture.int64("dependency", "start_ns")[chosen]
     return Waits(
         call_thread=thread[rows][order],
         call_start=call_start[order],
         device_id=capture.ids("dependency", "device_id")[chosen],
         stream=capture.int64("dependency", "stream_id", NO_ID)[chosen],
-        start=capture.int64("dependency", "start_ns")[chosen],
-        end=capture.int64("dependency", "end_ns")[chosen],
+        called=called,
         from_stream=capture.int64("dependency", "from_stream_id", NO_ID)[chosen],
+        event_at=np.where(record >= 0, starts[np.maximum(record, 0)], called)
+        if len(starts)
+        else called,
         thread_of_call=thread,
     )
