@@ -162,6 +162,21 @@ def test_mangled_and_demangled_names_agree(mangled: str, demangled: str) -> None
     assert classify(mangled) == classify(demangled)
 
 
+@pytest.mark.parametrize("group", ["name", "functor", "ops"])
+def test_the_index_finds_what_trying_every_rule_finds(group: str) -> None:
+    rules = [kernel_names._read_rule(row) for row in _RULES[group]]
+    indexed = kernel_names._RuleGroup(rules)
+    for _, name, _ in _list_cases():
+        words = split_words(name)
+        slow = next((r for r in rules if _matches_slowly(r, words)), None)
+        assert indexed.find(words) is slow, name
+
+
+def _matches_slowly(rule: kernel_names._Rule, words: str) -> bool:
+    any_occurs = not rule.any or any(phrase in words for phrase in rule.any)
+    return any_occurs and rule.allows(words)
+
+
 @given(st.text(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_any_text_gets_a_verdict(text: str) -> None:

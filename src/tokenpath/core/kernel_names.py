@@ -210,6 +210,7 @@ class _Classifier:
         self._groups = groups
         self._names = groups["name"]
         self._heads: dict[str, tuple[str, _Rule | None, _Rule | None]] = {}
+        self._verdicts: dict[tuple[str, str | None], KernelClass] = {}
         self._drop = [f" {row['phrase']} " for row in tables["drop"]]
         self._libraries = _RuleGroup(
             [_read_rule({**row, "family": "other"}) for row in tables["library"]]
@@ -223,13 +224,15 @@ class _Classifier:
         if rule is not None and rule.look is not None:
             inside = read_inside(parts.inside)
             inside_words = split_words(inside)
+            if library is None and rule.look == "name":
+                library = self._libraries.find(inside_words)
             rule = self._look_inside(rule, words, inside, inside_words, parts.head)
-            library = library or self._libraries.find(inside_words)
-        return KernelClass(
-            rule.family if rule else Family.OTHER,
-            library.id if library else None,
-            rule.id if rule else "none",
-        )
+        key = (rule.id if rule else "none", library.id if library else None)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = KernelClass(rule.family if rule else Family.OTHER, key[1], key[0])
+            self._verdicts[key] = verdict
+        return verdict
 
     def _read_head(self, head: str) -> tuple[str, _Rule | None, _Rule | None]:
         """Return the words of a function name, the rule and the library that they show."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _MAX_NAME_CHARS = 2048
 """Only this much of a name is read; the word that tells the work stands near its start."""
-_MAX_INSIDE = 400
+_MAX_INSIDE = 280
 """Only this many characters of the template arguments are read."""
 _MAX_MANGLED = 800
 """Only this many characters of a mangled name are read after the function name."""
