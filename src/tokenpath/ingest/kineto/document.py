@@ -30,6 +30,7 @@ KEPT = frozenset(
         "vllm_version",
         "pytorch_version",
         "synthetic",
+        "tokenpath",
     }
 )
 """The header entries that are read. The rest (environment, user, command line, messages) is dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenpath.ingest.kineto.columns import NULL
@@ -73,8 +73,16 @@ def read_origin(header: Header, file_name: str, categories: Sequence[str]) -> Or
         rank_source=rank_source,
         host=_text(entries.get("host_name")),
         profiler=_profiler(header, categories),
-        is_synthetic="synthetic" in entries and entries["synthetic"] not in (None, False, 0),
+        is_synthetic=_is_synthetic(entries),
     )
+
+
+def _is_synthetic(entries: Mapping[str, object]) -> bool:
+    """Whether the header is marked: `"synthetic": true`, or `"tokenpath": {"state": "synthetic"}`."""
+    mark = entries.get("tokenpath")
+    if isinstance(mark, dict) and mark.get("state") == "synthetic":
+        return True
+    return entries.get("synthetic") not in (None, False, 0)
 
 
 def is_epoch(first_ns: int, base_ns: int | None) -> bool:
