@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.capture.capture import Capture
+from tokenpath.capture.intervals import EMPTY, Intervals, union
 from tokenpath.core.report import Window
+from tokenpath.explain.activity import HostTimeline
 from tokenpath.explain.artefacts import (
     MIN_GAP_NS,
     MIN_SHARE_OF_SPAN,
@@ -18,9 +21,9 @@ from tokenpath.explain.artefacts import (
     suspect_gaps,
 )
 from tokenpath.explain.causes import CAUSES, CauseTotals
-from tokenpath.explain.exposed import exposed_causes
+from tokenpath.explain.exposed import Exposed, find_exposed
 from tokenpath.explain.funnel import DeviceFunnel, measure
-from tokenpath.explain.gaps import Gaps, find_gaps
+from tokenpath.explain.gaps import Gaps, find_gaps, with_host_causes
 from tokenpath.explain.host_table import LaunchFigures, launch_figures
 from tokenpath.explain.launches import LaunchCoverage, launch_coverage
 from tokenpath.explain.overlaps import (
@@ -38,7 +41,17 @@ from tokenpath.explain.window import (
     holes,
     step_spans,
 )
-from tokenpath.explain.work import COMMUNICATION, MEMCPY, DeviceWork, device_work, split_busy
+from tokenpath.explain.work import (
+    COMMUNICATION,
+    MEMCPY,
+    BusySplit,
+    DeviceWork,
+    device_work,
+    split_busy,
+)
+
+_FOLDERS = re.compile(r"^[^(]*/(?=[^/(]+\(\d+\): )", re.ASCII)
+"""The folders of a Python frame: `a/b/llama.py(343): forward`."""
 
 
 @dataclass(frozen=True)
@@ -109,26 +122,12 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     artefacts = find_artefacts(capture, works, waits)
     chosen, window = choose_window(capture, works, spans, artefacts, request)
 
-    devices = []
-    for all_work, work, span in zip(whole, chosen, spans, strict=True):
-        split = split_busy(work)
-        found = find_gaps(capture, work, split.busy, waits)
-        totals = _totals(found)
-        totals.communication_ns = exposed_causes(
-            capture, work, split.exposed_communication, COMMUNICATION, waits
-        )
-        totals.memcpy_ns = exposed_causes(capture, work, split.exposed_memcpy, MEMCPY, waits)
-        devices.append(
-            DeviceResult(
-                whole=all_work,
-                whole_busy_ns=all_work.busy().total,
-                work=work,
-                funnel=measure(work, split),
-                gaps=found,
-                totals=totals,
-                spans=span,
-            )
-        )
+    # The device side first; then the host is asked once, about all the time in which it was late.
+    sides = [_device_side(work, waits) for work in chosen]
+    host = HostTimeline(capture, _late_time(sides))
+    devices = [
+        _device_result(*parts, host) for parts in zip(whole, chosen, spans, sides, strict=True)
+    ]
     kernel_ns, unclassified_ns = _classified(chosen)
     quality = assess(
         capture, chosen, coverage, overlaps, artefacts, is_coarse, unclassified_ns, kernel_ns
@@ -147,6 +146,54 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     )
 
 
+@dataclass(frozen=True)
+class _DeviceSide:
+    """What one device alone says about its window."""
+
+    split: BusySplit
+    gaps: Gaps
+    communication: Exposed
+    memcpy: Exposed
+
+
+def _device_side(work: DeviceWork, waits: Waits) -> _DeviceSide:
+    split = split_busy(work)
+    return _DeviceSide(
+        split,
+        find_gaps(work, split.busy, waits),
+        find_exposed(work, split.exposed_communication, COMMUNICATION, waits),
+        find_exposed(work, split.exposed_memcpy, MEMCPY, waits),
+    )
+
+
+def _late_time(sides: Sequence[_DeviceSide]) -> Intervals:
+    """All time in which the host was late, for whatever device."""
+    late = [part.late for side in sides for part in (side.gaps, side.communication, side.memcpy)]
+    if not late:
+        return EMPTY
+    return union(
+        np.concatenate([part.start for part in late]), np.concatenate([part.end for part in late])
+    )
+
+
+def _device_result(
+    whole: DeviceWork, work: DeviceWork, span: StepSpans, side: _DeviceSide, host: HostTimeline
+) -> DeviceResult:
+    found = with_host_causes(side.gaps, host, work)
+    totals = _totals(found)
+    totals.communication_ns = side.communication.by_cause(host, work)
+    totals.memcpy_ns = side.memcpy.by_cause(host, work)
+    return DeviceResult(
+        whole=whole,
+        whole_busy_ns=whole.busy().total,
+        work=work,
+        funnel=measure(work, side.split),
+        gaps=found,
+        totals=totals,
+        spans=span,
+    )
+
+
 def find_artefacts(capture: Capture, works: Sequence[DeviceWork], waits: Waits) -> list[Artefact]:
     """Suspected and proven split artefacts of all devices."""
     artefacts = proven_gaps(capture, works)
@@ -154,7 +201,7 @@ def find_artefacts(capture: Capture, works: Sequence[DeviceWork], waits: Waits) 
         hole = holes(work)
         longest = int((hole.end - hole.start).max()) if len(hole) else 0
         if longest >= max(MIN_GAP_NS, MIN_SHARE_OF_SPAN * work.span_ns):
-            artefacts += suspect_gaps(work, find_gaps(capture, work, work.busy(), waits))
+            artefacts += suspect_gaps(work, find_gaps(work, work.busy(), waits))
     return artefacts
 
 
@@ -176,7 +223,7 @@ def _median(length: np.ndarray) -> int:
 
 
 def _top_label(found: Gaps, mine: np.ndarray) -> str:
-    """The host items in which the gaps of a cause mostly fell, at most two."""
+    """The host item in which the gaps of a cause mostly fell, without folders."""
     known = mine & (found.label >= 0)
     if not known.any():
         return ""
@@ -185,7 +232,7 @@ def _top_label(found: Gaps, mine: np.ndarray) -> str:
     time = np.bincount(index, weights=found.duration_ns[known])
     for code, duration in zip(codes, time, strict=True):
         by_label[found.labels[code]] += int(duration)
-    return ", ".join(name for name, _ in by_label.most_common(2))
+    return _FOLDERS.sub("", by_label.most_common(1)[0][0])
 
 
 def _sum_totals(devices: Sequence[DeviceResult]) -> CauseTotals:

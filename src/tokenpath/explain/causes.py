@@ -75,7 +75,7 @@ DEVICE_CAUSES = (
           "Python frames are recorded and none runs on any thread, or the window ends"),
     Cause("launch_not_in_file", "launch not in file", _UNKNOWN,
           "the launch of the kernel that ends the gap was not recorded"),
-    Cause("queued_unexplained", "queued behind nothing recorded", _UNKNOWN,
+    Cause("queued_unexplained", "queued, not explained", _UNKNOWN,
           "launched long before, and no recorded work or wait stood in front of it"),
     Cause("unattributed", "unattributed", _UNKNOWN,
           "none of the above"),

@@ -3,38 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s, Intervals
+from tokenpath.explain.activity import HostTimeline
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
-from tokenpath.explain.gaps import host_causes
+from tokenpath.explain.gaps import Late, host_causes
 from tokenpath.explain.waits import Waits
 from tokenpath.explain.work import COMMUNICATION, COMPUTE, MEMSET, NO_LAUNCH, DeviceWork
 
 
-def exposed_causes(
-    capture: Capture, work: DeviceWork, exposed: Intervals, kind: int, waits: Waits
-) -> Counter[str]:
-    """Exposed time of one kind (communication or memcpy) by cause; adds up to `exposed.total`.
+@dataclass(frozen=True)
+class Exposed:
+    """Stretches in which one kind of work ran alone, each with its cause."""
+
+    duration_ns: Int64s
+    """Length of each."""
+    cause: NDArray[np.int8]
+    """Index into CAUSES."""
+    late: Late
+    """The stretches in which the host was not ready."""
+
+    def by_cause(self, host: HostTimeline, work: DeviceWork) -> Counter[str]:
+        """Time by cause, the late stretches by what the host was doing; adds up to all stretches."""
+        cause = self.cause.copy()
+        if len(self.late.rows):
+            cause[self.late.rows] = host_causes(host, work, self.late).cause
+        totals: Counter[str] = Counter()
+        for number in np.unique(cause):
+            totals[CAUSES[number].key] = int(self.duration_ns[cause == number].sum())
+        return totals
+
+
+def find_exposed(work: DeviceWork, exposed: Intervals, kind: int, waits: Waits) -> Exposed:
+    """Why one kind of work (communication or memcpy) ran alone.
 
     For each exposed stretch the next compute kernel is looked at. Launched only after most of the
     stretch had passed: the host was not ready, there was nothing to overlap with. Launched before, and
     on the same stream or behind an event: it was ordered behind, so the stretch blocked it. Launched
     before without a recorded order: not known.
     """
-    totals: Counter[str] = Counter()
-    if len(exposed) == 0:
-        return totals
-    is_compute = np.isin(work.kind, (COMPUTE, MEMSET))
-    compute = np.flatnonzero(is_compute)
+    length = exposed.end - exposed.start
+    compute = np.flatnonzero(np.isin(work.kind, (COMPUTE, MEMSET)))
+    if len(exposed) == 0 or len(compute) == 0:
+        cause = np.full(len(exposed), CAUSE_NUMBER["no_work"], np.int8)
+        nothing = exposed.start[:0]
+        return Exposed(length, cause, Late(nothing, work.call[:0], nothing, nothing))
     position = np.searchsorted(work.start[compute], exposed.end, side="left")
     exists = position < len(compute)
-    if len(compute) == 0:
-        totals["no_work"] = exposed.total
-        return totals
     kernel = compute[np.minimum(position, len(compute) - 1)]
     launch = np.where(exists, work.launch_start[kernel], NO_LAUNCH)
     called = launch != NO_LAUNCH
@@ -47,15 +66,9 @@ def exposed_causes(
     cause[ordered] = CAUSE_NUMBER[name]
     cause[~called] = CAUSE_NUMBER["launch_not_in_file"]
     cause[~exists] = CAUSE_NUMBER["no_work"]
-    late = np.flatnonzero(is_late)
-    if len(late):
-        cause[late] = host_causes(
-            capture, work, work.call[kernel[late]], exposed.start[late], launch_in[late]
-        ).cause
-    length = exposed.end - exposed.start
-    for number in np.unique(cause):
-        totals[CAUSES[number].key] = int(length[cause == number].sum())
-    return totals
+    rows = np.flatnonzero(is_late)
+    late = Late(rows, work.call[kernel[rows]], exposed.start[rows], launch_in[rows])
+    return Exposed(length, cause, late)
 
 
 def _is_ordered_behind(

@@ -85,7 +85,7 @@ def build_funnel(
         ("memcpy", "memcpy, exposed", exposed_memcpy, memcpy),
     ):
         if total:
-            note = f"{format_duration(total)} in all, {format_duration(total - exposed)} overlapped"
+            note = f"of {format_duration(total)} in all"
             rows.append(FunnelRow(f"exposed_{key}", label, 2, exposed, note))
     if memset:
         rows.append(FunnelRow("memset", "memset", 2, memset))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpath.capture.capture import NO_ID, Capture
-from tokenpath.capture.intervals import Int64s, Intervals, covered, gaps, union
+from tokenpath.capture.capture import NO_ID
+from tokenpath.capture.intervals import Int64s, Intervals, gaps
 from tokenpath.capture.nesting import Int32s
 from tokenpath.explain.activity import (
     ACTIVITIES,
@@ -18,8 +18,7 @@ from tokenpath.explain.activity import (
     UNTRACED,
     WAIT,
     Activity,
-    activity_during,
-    host_segments,
+    HostTimeline,
 )
 from tokenpath.explain.causes import CAUSE_NUMBER
 from tokenpath.explain.waits import HANDOVER_NS, Waits, previous_on_stream
@@ -34,6 +33,20 @@ MAX_LATENCY_NS = 50_000
 """A launch that takes longer than this on an idle device was held up by something."""
 
 _HOST_CAUSE = np.array([CAUSE_NUMBER[key] for key in ACTIVITIES], np.int8)
+
+
+@dataclass(frozen=True)
+class Late:
+    """Stretches of time in which the host had not launched what came next; one row a stretch."""
+
+    rows: Int64s
+    """Which rows of the caller's table they belong to."""
+    call: Int32s
+    """Row of the `api_call` that came late."""
+    start: Int64s
+    """When the device had nothing left that it could run."""
+    end: Int64s
+    """When the host had launched, or the device went on."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,8 @@ class Gaps:
     """Index into `labels`: what the host was in; -1 for none."""
     labels: Sequence[str]
     """Names of host items."""
+    late: Late
+    """The gaps in which the host was not ready."""
 
     @property
     def duration_ns(self) -> Int64s:
@@ -80,12 +95,14 @@ def launch_latency_bound_ns(work: DeviceWork) -> int:
     return int(min(np.percentile(latency, 95, method="lower"), MAX_LATENCY_NS))
 
 
-def find_gaps(capture: Capture, work: DeviceWork, busy: Intervals, waits: Waits) -> Gaps:
+def find_gaps(work: DeviceWork, busy: Intervals, waits: Waits) -> Gaps:
     """The idle gaps of a device, each with its cause.
 
     Walks from the gap to the kernel that ends it, to the call that launched that kernel:
     the call came after the gap began -> the host was not ready, and what it did meanwhile names the
     cause; the call came before -> the kernel was queued, and what it was queued behind does.
+
+    The host is not asked yet: gaps in `late` stay unattributed until `with_host_causes`.
     """
     hole = gaps(busy, work.window_start_ns, work.window_end_ns)
     start, end = hole.start, hole.end
@@ -111,10 +128,21 @@ def find_gaps(capture: Capture, work: DeviceWork, busy: Intervals, waits: Waits)
     cause[~exists] = CAUSE_NUMBER["no_work"]
     cause[inside_launch] = CAUSE_NUMBER["graph_internal"]
     _explain_queued(work, np.flatnonzero(is_queued), position, latency, waits, cause)
-    label, labels = _explain_late(
-        capture, work, np.flatnonzero(is_late), hole, position, launch_in_gap, cause
-    )
-    return Gaps(start, end, cause, kernel, launch, queued_ns, label, labels)
+    rows = np.flatnonzero(is_late)
+    late = Late(rows, work.call[position[rows]], start[rows], launch_in_gap[rows])
+    label = np.full(len(start), -1, np.int32)
+    return Gaps(start, end, cause, kernel, launch, queued_ns, label, (), late)
+
+
+def with_host_causes(found: Gaps, host: HostTimeline, work: DeviceWork) -> Gaps:
+    """The same gaps, the late ones with what the host was doing."""
+    if len(found.late.rows) == 0:
+        return found
+    why = host_causes(host, work, found.late)
+    cause, label = found.cause.copy(), found.label.copy()
+    cause[found.late.rows] = why.cause
+    label[found.late.rows] = why.label
+    return replace(found, cause=cause, label=label, labels=why.labels)
 
 
 def _ready(work: DeviceWork, position: Int64s, end: Int64s, latency_ns: int) -> Int64s:
@@ -175,27 +203,6 @@ def _explain_queued(
     )
 
 
-def _explain_late(
-    capture: Capture,
-    work: DeviceWork,
-    rows: Int64s,
-    hole: Intervals,
-    position: Int64s,
-    launch_in_gap: Int64s,
-    cause: NDArray[np.int8],
-) -> tuple[Int32s, Sequence[str]]:
-    """Causes of gaps whose kernel was launched after they began: what the host was doing."""
-    label = np.full(len(hole), -1, np.int32)
-    if len(rows) == 0:
-        return label, ()
-    late = host_causes(
-        capture, work, work.call[position[rows]], hole.start[rows], launch_in_gap[rows]
-    )
-    cause[rows] = late.cause
-    label[rows] = late.label
-    return label, late.labels
-
-
 @dataclass(frozen=True)
 class HostCauses:
     """Why the host had not launched yet, one row a stretch of time."""
@@ -208,13 +215,10 @@ class HostCauses:
     """Names of host items."""
 
 
-def host_causes(
-    capture: Capture, work: DeviceWork, call: Int32s, start: Int64s, end: Int64s
-) -> HostCauses:
-    """What the thread of each launching call was doing from `start` to `end`."""
-    thread = capture.ids("api_call", "thread_id")[call]
-    segments = host_segments(capture, np.unique(thread), union(start, end))
-    activity = activity_during(segments, thread, start, end)
+def host_causes(host: HostTimeline, work: DeviceWork, late: Late) -> HostCauses:
+    """What the thread of each late launch was doing before it."""
+    call, start, end = late.call, late.start, late.end
+    activity = host.during(call, start, end)
     main = activity.main.copy()
     # A host that then mostly waits for work was not held up by the call: there was nothing to launch.
     held_up = main != WAIT
@@ -224,11 +228,8 @@ def host_causes(
     cause = _HOST_CAUSE[main]
     untraced = np.flatnonzero(main == UNTRACED)
     if len(untraced):
-        # Without Python frames of the thread, silence only means that nothing was traced.
-        seen = np.isin(thread[untraced], np.unique(capture.ids("frame", "thread_id")))
-        untraced = untraced[seen]
-        silent = untraced[~_host_is_active(capture, start[untraced], end[untraced])]
-        cause[silent] = CAUSE_NUMBER["no_work"]
+        silent = host.is_silent(call[untraced], start[untraced], end[untraced])
+        cause[untraced[silent]] = CAUSE_NUMBER["no_work"]
     return HostCauses(cause, activity.label, activity.labels)
 
 
@@ -239,13 +240,3 @@ def _awaited_own_copy(work: DeviceWork, start: Int64s, activity: Activity) -> ND
     ended = by_end[np.maximum(last, 0)]
     own: NDArray[np.bool_] = (last >= 0) & (work.call[ended] == activity.at_start_item)
     return own & (activity.at_start_item >= 0)
-
-
-def _host_is_active(capture: Capture, start: Int64s, end: Int64s) -> NDArray[np.bool_]:
-    """Whether any thread has anything recorded in each stretch of time."""
-    active = np.zeros(len(start), np.bool_)
-    for table in ("api_call", "op", "frame"):
-        if capture.num_rows(table):
-            recorded = union(capture.int64(table, "start_ns"), capture.int64(table, "end_ns"))
-            active |= covered(start, end, recorded) > 0
-    return active

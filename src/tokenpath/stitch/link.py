@@ -19,21 +19,18 @@ def link(capture: Capture) -> Capture:
     - `op.parent_op_id`: the innermost operator around it on its thread;
     - `api_call.op_id`: the innermost operator around the call;
     - `kernel.api_call_id`: the call with the same correlation id in the same run;
-    - `kernel.op_id`: the operator with the kernel's external id, else the one around the launch;
+    - `kernel.op_id`: the operator around the launch; where the launch is not in the file, the one with
+      the kernel's external id that began before it (external ids alone name unrelated operators in
+      traces of some profilers);
     - `step`, `kernel.step_id`: see `stitch.steps`;
     - `device.hardware`: see `stitch.hardware`.
     """
     parent_op, op_of_call = _link_host(capture)
     call_of_kernel = _launches(capture)
-    op_of_kernel = match(
-        runs_of(capture, "op"),
-        capture.int64("op", "external_id", INT64_MIN),
-        runs_of(capture, "kernel"),
-        capture.int64("kernel", "external_id", INT64_MIN),
-        INT64_MIN,
+    op_of_kernel = np.where(call_of_kernel >= 0, _take(op_of_call, call_of_kernel), NO_ID)
+    op_of_kernel = np.where(call_of_kernel >= 0, op_of_kernel, _op_by_external_id(capture)).astype(
+        np.int32
     )
-    by_time = np.where(call_of_kernel >= 0, _take(op_of_call, call_of_kernel), NO_ID)
-    op_of_kernel = np.where(op_of_kernel >= 0, op_of_kernel, by_time).astype(np.int32)
 
     linked = capture.replace(
         {
@@ -69,6 +66,20 @@ def _link_host(capture: Capture) -> tuple[Int32s, Int32s]:
         capture.int64("api_call", "end_ns"),
     )
     return parent, op_of_call
+
+
+def _op_by_external_id(capture: Capture) -> Int32s:
+    found = match(
+        runs_of(capture, "op"),
+        capture.int64("op", "external_id", INT64_MIN),
+        runs_of(capture, "kernel"),
+        capture.int64("kernel", "external_id", INT64_MIN),
+        INT64_MIN,
+    )
+    if capture.num_rows("op") == 0:
+        return found
+    began = capture.int64("op", "start_ns")[np.maximum(found, 0)]
+    return np.where(began <= capture.int64("kernel", "start_ns"), found, NO_ID).astype(np.int32)
 
 
 def _launches(capture: Capture) -> Int32s:
