@@ -36,7 +36,7 @@ MAKERS = {"Finding": 0, "Note": 0, "IdleCode": 0}
 LINES = range(25, 56)
 THRESHOLD = re.compile(r"`(\w+)\.([A-Z][A-Z_]+)`\s+=\s+([\d,.]+)(?:\s*(%|ns|us|ms|s)\b|\s*(%))?")
 SCALE = {"": 1, "%": 0.01, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-MEASURED_BY = ("artefacts", "exposure_findings", "findings", "gaps", "overlaps", "quality")
+MEASURED_BY = ("artefacts", "exposure_findings", "findings", "gaps", "overlaps", "quality", "waits")
 """Modules whose constants decide what is claimed."""
 NO_THRESHOLD = {"findings.MAX_EVIDENCE_ROWS"}
 """Constants of those modules that bound what is printed, not what is claimed."""
