@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import EMPTY, Intervals, union
 from tokenpath.core.report import Window
+from tokenpath.core.units import format_ms, format_percent
 from tokenpath.explain.activity import HostTimeline
 from tokenpath.explain.artefacts import (
     MIN_GAP_NS,
@@ -128,6 +129,7 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     devices = [
         _device_result(*parts, host) for parts in zip(whole, chosen, spans, sides, strict=True)
     ]
+    window = _with_whole_file(window, devices)
     kernel_ns, unclassified_ns = _classified(chosen)
     quality = assess(
         capture, chosen, coverage, overlaps, artefacts, is_coarse, unclassified_ns, kernel_ns
@@ -144,6 +146,16 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
         unclassified_ns=unclassified_ns,
         kernel_ns=kernel_ns,
     )
+
+
+def _with_whole_file(window: Window, devices: Sequence[DeviceResult]) -> Window:
+    """The window, its reason ending in the figures of the whole file where they differ."""
+    span = sum(device.whole.span_ns for device in devices)
+    if span == sum(device.work.span_ns for device in devices):
+        return window
+    idle = span - sum(device.whole_busy_ns for device in devices)
+    whole = f"whole file {format_ms(span)} ms, idle {format_percent(idle, span)}"
+    return replace(window, reason=f"{window.reason}; {whole}")
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,18 @@ def launch_details(analysis: Analysis) -> dict[str, object]:
     }
 
 
+LAUNCH_BOUND_SHARE = 0.05
+"""From this share of the window on, waiting for launches makes a capture launch-bound."""
+
+
+def is_launch_bound(analysis: Analysis) -> bool | None:
+    """The launch-bound verdict; None where the capture does not support idle time."""
+    if analysis.quality.idle_withheld is not None or not analysis.wall_ns:
+        return None
+    starved = sum(analysis.totals.idle_ns[key] for key in IDLE_CODES[0].causes)
+    return starved >= LAUNCH_BOUND_SHARE * analysis.wall_ns
+
+
 def _evidence(analysis: Analysis, code: IdleCode) -> Evidence:
     numbers = [CAUSE_NUMBER[key] for key in code.causes]
     found: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s, clip
 from tokenpath.capture.nesting import parents, self_time
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
-from tokenpath.core.units import NS_PER_S
+from tokenpath.core.units import NS_PER_S, format_duration
 from tokenpath.explain.activity import is_synchronizing
 from tokenpath.explain.kernel_table import MAX_ROWS
 from tokenpath.explain.work import NO_LAUNCH, DeviceWork
@@ -98,7 +98,7 @@ def host_window(works: Sequence[DeviceWork]) -> tuple[int, int]:
     return low, max(work.window_end_ns for work in works)
 
 
-def host_table(capture: Capture, works: Sequence[DeviceWork]) -> ShownTable:
+def host_table(capture: Capture, works: Sequence[DeviceWork], figures: LaunchFigures) -> ShownTable:
     """Operators and API calls that touch the window, by name, most self time first."""
     low, high = host_window(works)
     parts = []
@@ -140,5 +140,18 @@ def host_table(capture: Capture, works: Sequence[DeviceWork]) -> ShownTable:
         )
         for c in shown
     ]
-    note = "Calls that touch the window, counted whole. Self is without operators and calls inside."
+    note = f"{launch_sentence(figures)} Calls that touch the window count whole."
     return ShownTable("host", "Host", _COLUMNS, rows, len(seen), note)
+
+
+def launch_sentence(figures: LaunchFigures) -> str:
+    """The launch figures in words."""
+    if figures.launches_per_s is None or figures.p50_launch_call_ns is None:
+        return "No launches in the window."
+    return (
+        f"{figures.num_launches:,} launches ({figures.launches_per_s:,.0f}/s, p50 "
+        f"{format_duration(figures.p50_launch_call_ns)}) for {figures.num_kernels:,} pieces of "
+        f"device work; launch and queueing time {format_duration(figures.launch_and_queue_ns)} in "
+        f"all; {figures.num_synchronizing:,} synchronising calls, "
+        f"{format_duration(figures.synchronizing_ns)}."
+    )

@@ -13,7 +13,7 @@ from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
 from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
-from tokenpath.explain.findings import find, launch_details
+from tokenpath.explain.findings import find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_table import host_table
 from tokenpath.explain.kernel_table import kernel_table
@@ -47,7 +47,8 @@ def build_report(analysis: Analysis) -> Report:
     if steps := steps_table(analysis):
         tables.append(steps)
     tables.append(kernel_table(capture, [device.work for device in analysis.devices]))
-    tables.append(host_table(capture, [device.work for device in analysis.devices]))
+    works = [device.work for device in analysis.devices]
+    tables.append(host_table(capture, works, analysis.launches))
     if supported:
         tables.append(worst_gaps(analysis))
     return Report(
@@ -214,7 +215,7 @@ def facts(analysis: Analysis, findings: Sequence[Finding]) -> dict[str, object]:
         }
         if analysis.quality.idle_withheld is None
         else None,
-        "launches": launch_details(analysis),
+        "launches": launch_details(analysis) | {"is_launch_bound": is_launch_bound(analysis)},
         "launch_coverage": vars(analysis.coverage),
         "unclassified": {
             "kernel_ns": analysis.kernel_ns,

@@ -140,7 +140,8 @@ def _steady_state(
     skip = max(_warm_up_steps(span) for span in spans)
     chosen = []
     for work, span in zip(works, spans, strict=True):
-        low = max(work.window_start_ns, int(span.start[skip]))
+        # Ranks may have run different numbers of steps.
+        low = max(work.window_start_ns, int(span.start[min(skip, span.num_busy - 1)]))
         chosen.append(work.within(low, min(work.window_end_ns, int(span.end.max()))))
     count = max(span.num_busy for span in spans)
     if skip:

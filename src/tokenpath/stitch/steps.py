@@ -108,10 +108,13 @@ def find_steps(capture: Capture) -> pa.Table:
     of_row = np.where((codes >= 0) & is_host, engine[np.maximum(codes, 0)], "")
     source = capture.ids("range", "source_id")
     rows = []
+    is_sglang: dict[int, bool] = {}
     for number in np.unique(source[of_row != ""]):
         here = source == number
         chosen = next(kind for kind in _PRECEDENCE if (here & (of_row == kind)).any())
         rows.append(np.flatnonzero(here & (of_row == chosen)))
+        # Patched SGLang writes `execute_...` around its own `step[...]`.
+        is_sglang[number] = bool((here & (of_row == "sglang")).any())
     if not rows:
         return build_table("step", {})
     row = np.concatenate(rows)
@@ -127,6 +130,10 @@ def find_steps(capture: Capture) -> pa.Table:
     }
     for name in StepLabel.__dataclass_fields__:
         columns[name] = [getattr(label, name) for label in found]
+    columns["engine"] = [
+        "sglang" if is_sglang[number] else label.engine
+        for number, label in zip(source[row], found, strict=True)
+    ]
     return build_table("step", columns)
 
 
