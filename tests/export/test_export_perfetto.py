@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenpath.capture.capture import Capture, build_table
@@ -162,6 +162,47 @@ def test_kernels_that_overlap_stand_on_lines_of_their_own(tmp_path) -> None:
     }
 
 
+TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=12)
+
+
+@settings(max_examples=20)
+@given(TIMES, TIMES, TIMES, st.integers(1, 9))
+def test_slices_of_a_line_nest_and_come_outer_first(
+    tmp_path_factory, ranges, ops, calls, chunk
+) -> None:
+    def host(spans, **more) -> dict:
+        columns = {"source_id": 0, "thread_id": 0, "name": "x"} | more
+        built = {key: [value] * len(spans) for key, value in columns.items()}
+        return built | {"start_ns": [a for a, _ in spans], "end_ns": [a + b for a, b in spans]}
+
+    capture = make([], range=host(ranges, side="host"), op=host(ops), api_call=host(calls))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perfetto_text, "ROWS_PER_WRITE", chunk)
+        trace = written(capture, [], tmp_path_factory.mktemp("trace"))
+    events = slices(trace)
+    assert len(events) == len(ranges) + len(ops) + len(calls)
+    for spans, kind in ((ranges, "range"), (ops, "op"), (calls, "api_call")):
+        base = trace["baseTimeNanoseconds"]
+        found = {
+            e["args"]["row"]: (e["ts"] * 1000 + base, e["dur"] * 1000)
+            for e in events
+            if e["cat"] == kind
+        }
+        assert found == dict(enumerate(spans))
+    open_until: dict[tuple[int, int], list[Decimal]] = {}
+    last: dict[tuple[int, int], Decimal] = {}
+    for event in events:
+        line = (event["pid"], event["tid"])
+        start, end = event["ts"], event["ts"] + event["dur"]
+        assert start >= last.get(line, start)
+        last[line] = start
+        ends = open_until.setdefault(line, [])
+        while ends and ends[-1] <= start:
+            ends.pop()
+        assert not ends or end <= ends[-1]
+        ends.append(end)
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=40), st.booleans())
 def test_no_two_of_a_lane_clash(pairs, nests) -> None:
     pairs = sorted(((a, a + length) for a, length in pairs), key=lambda p: (p[0], -p[1]))
@@ -175,6 +216,7 @@ def test_no_two_of_a_lane_clash(pairs, nests) -> None:
     assert set(lane.tolist()) == set(range(len(set(lane.tolist()))))
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1)),

@@ -248,11 +248,12 @@ def test_a_column_has_one_unit_that_fits_its_largest_value() -> None:
 
 
 def test_below_idle_everything_is_waiting() -> None:
-    rows = [FunnelRow(key, key, depth, 1) for key, depth in
-            (("wall", 0), ("busy", 1), ("gemm", 2), ("communication", 2), ("memcpy", 2), ("idle", 1),
-             ("collective_wait", 2), ("host_memcpy", 2), ("unattributed", 2))]  # fmt: skip
-    assert tones(rows) == [Tone.WALL, Tone.BUSY, Tone.BUSY, Tone.COMMUNICATION, Tone.MEMCPY, Tone.IDLE,
-                           Tone.IDLE, Tone.IDLE, Tone.UNKNOWN]  # fmt: skip
+    keys = [("wall", 0), ("busy", 1), ("compute", 2), ("gemm", 3), ("copy", 3), ("communication", 2),
+            ("memcpy", 2), ("idle", 1), ("collective_wait", 2), ("host_memcpy", 2), ("unattributed", 2)]  # fmt: skip
+    busy, idle = Tone.BUSY, Tone.IDLE
+    assert tones([FunnelRow(key, key, depth, 1) for key, depth in keys]) == [
+        Tone.WALL, busy, busy, busy, busy, Tone.COMMUNICATION, Tone.MEMCPY, idle, idle, idle, Tone.UNKNOWN,
+    ]  # fmt: skip
 
 
 def test_a_short_wall_is_written_in_its_own_unit() -> None:

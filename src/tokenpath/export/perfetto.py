@@ -71,9 +71,9 @@ def write(capture: Tables, annotations: Sequence[Annotation], path: str | os.Pat
 
     Times are microseconds with three decimals, so exact to the nanosecond, counted from the first event;
     `baseTimeNanoseconds` holds that event's time on the capture's clock. Each event carries the row of
-    its table. Kernels of a stream that overlap stand on further lines of the stream, because viewers
-    drop slices that overlap without nesting; host events stand as they were recorded. An event that ends
-    before it starts is drawn empty and counted in `otherData`.
+    its table. Kernels of a stream that overlap, and host events that overlap without nesting, stand on
+    further lines of their stream or thread, because viewers drop slices that overlap so. An event that
+    ends before it starts is drawn empty and counted in `otherData`.
 
     Memory is bounded by the columns of one table and a chunk of text. The file appears under its name
     when it is whole. Raises UsageError when it cannot be written.

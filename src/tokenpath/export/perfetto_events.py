@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tokenpath.export.perfetto_text import (
+    ROWS_PER_WRITE,
     Coded,
+    EventRows,
     Field,
     Int64s,
     dims_field,
@@ -76,10 +79,10 @@ class Tracks:
     def __init__(self, capture: _Tables) -> None:
         self._capture = capture
         self._metadata: list[str] = [_named("process_sort_index", 1, 0, "sort_index", -1)]
-        self._num_annotation_tracks = 0
-        self._next_pid = 2
+        self._num_lines = [0, 0]
         self._devices: dict[int, int] = {}
-        self._num_lanes: dict[int, int] = {}
+        self._processes: dict[tuple[int, str], int] = {}
+        self._threads = capture["thread"].to_pylist()
         self._ranks = capture["source"]["rank"].to_pylist()
 
     def metadata(self) -> bytes:
@@ -88,29 +91,25 @@ class Tracks:
 
     def add_annotations(self, name: str) -> str:
         """A track of our own."""
-        self._num_annotation_tracks += 1
-        return self._add(1, self._num_annotation_tracks, name)
+        return self._add(1, name)
 
-    def add_device_lane(self, device_id: int, name: str) -> str:
-        """A further line of a device."""
+    def add_device_line(self, device_id: int, name: str, number: int) -> str:
+        """A line of a device."""
         if device_id not in self._devices:
             self._devices[device_id] = self._add_process(*self._device_name(device_id))
-            self._num_lanes[device_id] = 0
-        self._num_lanes[device_id] += 1
-        return self._add(self._devices[device_id], self._num_lanes[device_id], name)
+        return self._add(self._devices[device_id], _numbered(name, number))
 
-    def add_threads(self) -> list[str]:
-        """One for each row of `thread`; threads of one process of one source stand together."""
-        processes: dict[tuple[int, str], int] = {}
-        result = []
-        for row, thread in enumerate(self._capture["thread"].to_pylist()):
-            key = (thread["source_id"], thread["pid"])
-            if key not in processes:
-                title = f"process {thread['pid']}{self._rank(thread['source_id'])}"
-                processes[key] = self._add_process(title, 1_000 + len(processes))
-            name = f"thread {thread['tid']}" + (f" {thread['name']}" if thread["name"] else "")
-            result.append(self._add(processes[key], row + 1, name))
-        return result
+    def add_thread_line(self, thread_id: int, number: int) -> str:
+        """A line of a thread; threads of one process of one source stand together."""
+        thread = self._threads[thread_id]
+        key = (thread["source_id"], thread["pid"])
+        if key not in self._processes:
+            title = f"process {thread['pid']}{self._rank(thread['source_id'])}"
+            self._processes[key] = self._add_process(title, 1_000 + len(self._processes))
+        name = thread["name"] or ""
+        if thread["tid"] not in name:
+            name = f"thread {thread['tid']} {name}".rstrip()
+        return self._add(self._processes[key], _numbered(name, number))
 
     def _device_name(self, device_id: int) -> tuple[str, int]:
         device = self._capture["device"].slice(device_id, 1).to_pylist()
@@ -124,16 +123,22 @@ class Tracks:
         return "" if rank is None else f", rank {rank}"
 
     def _add_process(self, name: str, position: int) -> int:
-        pid = self._next_pid
-        self._next_pid += 1
+        pid = len(self._num_lines)
+        self._num_lines.append(0)
         self._metadata.append(_named("process_name", pid, 0, "name", name))
         self._metadata.append(_named("process_sort_index", pid, 0, "sort_index", position))
         return pid
 
-    def _add(self, pid: int, tid: int, name: str) -> str:
+    def _add(self, pid: int, name: str) -> str:
+        self._num_lines[pid] += 1
+        tid = self._num_lines[pid]
         self._metadata.append(_named("thread_name", pid, tid, "name", name))
         self._metadata.append(_named("thread_sort_index", pid, tid, "sort_index", tid))
         return f'"pid":{pid},"tid":{tid},'
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name} ({number + 1})" if number else name
 
 
 def _named(event: str, pid: int, tid: int, key: str, value: str | int) -> str:
@@ -144,7 +149,6 @@ def device_events(capture: _Tables, tracks: Tracks, base_ns: int) -> Iterator[me
     """Kernels and device ranges, line by line in order of time."""
     kernel = capture["kernel"]
     if kernel.num_rows:
-        track, order = _device_lines(kernel, tracks, "", nests=False)
         family, colour = _families(kernel)
         fields = [
             text_field(',"cat":', family),
@@ -163,49 +167,101 @@ def device_events(capture: _Tables, tracks: Tracks, base_ns: int) -> Iterator[me
             # One arrow from each launch to what it launched; the launch's row is its number.
             number_field(',"flow_in":true,"bind_id":', kernel["api_call_id"]),
         ]
-        yield from write_events(track, quoted(kernel["name"]), order, fields)
+        yield from _write_device(kernel, tracks, "", fields)
     rows = np.flatnonzero(flags(pc.is_valid(capture["range"]["device_id"])))
     if len(rows):
         ranges = capture["range"].take(pa.array(rows))
-        track, order = _device_lines(ranges, tracks, " annotations", nests=True)
         fields = [
             literal(',"cat":"range"'),
             time_fields(ranges, base_ns),
             row_field(rows),
             literal("}"),
         ]
-        yield from write_events(track, quoted(ranges["name"]), order, fields)
+        yield from _write_device(ranges, tracks, " annotations", fields)
+
+
+def _write_device(
+    table: pa.Table, tracks: Tracks, suffix: str, fields: Sequence[Field]
+) -> Iterator[memoryview]:
+    device, stream = int64(table["device_id"]), int64(table["stream_id"].fill_null(0))
+    start, end = int64(table["start_ns"]), int64(table["end_ns"])
+    order = np.lexsort((~end, start, stream, device))
+    nests = bool(suffix)
+
+    def name_line(row: int, number: int) -> str:
+        return tracks.add_device_line(int(device[row]), f"stream {stream[row]}{suffix}", number)
+
+    edges = (np.diff(device[order]) != 0) | (np.diff(stream[order]) != 0)
+    track = _lay_out(order, edges, start, end, nests, name_line)
+    events = EventRows(track, quoted(table["name"]), fields)
+    by_line = order[np.argsort(track.codes.to_numpy()[order], kind="stable")]
+    yield from write_events([events], np.zeros(len(order), np.int8), by_line)
 
 
 def host_events(capture: _Tables, tracks: Tracks, base_ns: int) -> Iterator[memoryview]:
-    """Ranges, frames, ops and calls, table by table, thread by thread in order of time."""
-    threads = pa.array(tracks.add_threads(), pa.string())
+    """Ranges, frames, ops and calls, thread by thread in order of time, outer ones first."""
     launches = pc.unique(capture["kernel"]["api_call_id"]).drop_null()
+    tables, own_rows, fields_of = [], [], []
     for name in ("range", "frame", "op", "api_call"):
-        # Outer things come first: viewers nest events of equal times in the order of the file.
         rows = np.flatnonzero(flags(pc.is_valid(capture[name]["thread_id"])))
-        if not len(rows):
-            continue
         table = capture[name].take(pa.array(rows)) if name == "range" else capture[name]
-        thread = int64(table["thread_id"])
-        order = np.lexsort((~int64(table["end_ns"]), int64(table["start_ns"]), thread))
-        fields: list[Field] = [
-            literal(f',"cat":"{name}"'),
-            time_fields(table, base_ns),
-            row_field(rows),
-        ]
+        fields = [literal(f',"cat":"{name}"'), time_fields(table, base_ns), row_field(rows)]
         if name == "op":
             fields.append(text_field(',"input_shapes":', quoted(table["input_shapes"])))
         if name == "api_call":
             fields.append(number_field(',"correlation_id":', table["correlation_id"]))
         fields.append(literal("}"))
-        if name == "api_call" and len(launches):
+        if name == "api_call":
             own = pa.array(rows, launches.type)
-            starts_arrow = pc.is_in(own, launches)
-            arrow = pc.if_else(starts_arrow, own, pa.scalar(None, own.type))
+            arrow = pc.if_else(pc.is_in(own, launches), own, pa.scalar(None, own.type))
             fields.append(number_field(',"flow_out":true,"bind_id":', arrow))
-        track = Coded(pa.array(thread), threads)
-        yield from write_events(track, quoted(table["name"]), order, fields)
+        tables.append(table)
+        own_rows.append(np.arange(len(rows)))
+        fields_of.append(fields)
+    thread = np.concatenate([int64(table["thread_id"]) for table in tables])
+    start = np.concatenate([int64(table["start_ns"]) for table in tables])
+    end = np.concatenate([int64(table["end_ns"]) for table in tables])
+    source = np.repeat(np.arange(len(tables), dtype=np.int8), [len(rows) for rows in own_rows])
+    # Of events with equal times the outer kind comes first.
+    order = np.lexsort((source, ~end, start, thread))
+
+    def name_line(row: int, number: int) -> str:
+        return tracks.add_thread_line(int(thread[row]), number)
+
+    track = _lay_out(order, np.diff(thread[order]) != 0, start, end, True, name_line)
+    first = np.cumsum([0, *(len(rows) for rows in own_rows)])
+    events = [
+        EventRows(
+            Coded(track.codes[int(first[i]) : int(first[i + 1])], track.texts),
+            quoted(table["name"]),
+            fields_of[i],
+        )
+        for i, table in enumerate(tables)
+    ]
+    yield from write_events(events, source[order], np.concatenate(own_rows)[order])
+
+
+def _lay_out(
+    order: Int64s,
+    edges: NDArray[np.bool_],
+    start: Int64s,
+    end: Int64s,
+    nests: bool,
+    name_line: Callable[[int, int], str],
+) -> Coded:
+    """A line for each row: rows of one group (between `edges` of the order) share as few as they can."""
+    if not len(order):
+        return Coded(pa.array([], pa.int64()), pa.array([], pa.string()))
+    code = np.empty(len(order), np.int64)
+    texts: list[str] = []
+    bounds = np.concatenate(([0], np.flatnonzero(edges) + 1, [len(order)]))
+    for first, last in itertools.pairwise(bounds):
+        rows = order[first:last]
+        # What ends before it starts is drawn empty.
+        lane = lanes(start[rows], np.maximum(start[rows], end[rows]), nests)
+        code[rows] = len(texts) + lane
+        texts += [name_line(int(rows[0]), number) for number in range(int(lane.max()) + 1)]
+    return Coded(pa.array(code), pa.array(texts, pa.string()))
 
 
 def _families(kernel: pa.Table) -> tuple[Coded, Coded]:
@@ -222,53 +278,36 @@ def _names_of_rows(ids: pa.ChunkedArray, names: pa.ChunkedArray) -> Coded:
     return Coded(shown.codes.take(whole(ids)), shown.texts)
 
 
-def _device_lines(
-    table: pa.Table, tracks: Tracks, suffix: str, nests: bool
-) -> tuple[Coded, Int64s]:
-    """The line of each row, and the rows by line and time."""
-    device, stream = int64(table["device_id"]), int64(table["stream_id"].fill_null(0))
-    start, end = int64(table["start_ns"]), int64(table["end_ns"])
-    order = np.lexsort((~end, start, stream, device))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (np.diff(device[order]) != 0) | (np.diff(stream[order]) != 0)
-    edges = np.append(np.flatnonzero(begins), len(order))
-    code = np.empty(len(order), np.int64)
-    texts: list[str] = []
-    for first, last in itertools.pairwise(edges):
-        rows = order[first:last]
-        lane = lanes(start[rows], end[rows], nests)
-        code[rows] = len(texts) + lane
-        for number in range(int(lane.max()) + 1):
-            name = f"stream {stream[rows[0]]}{suffix}" + (f" ({number + 1})" if number else "")
-            texts.append(tracks.add_device_lane(int(device[rows[0]]), name))
-    by_line = np.lexsort((np.argsort(order), code))
-    return Coded(pa.array(code), pa.array(texts, pa.string())), by_line
-
-
 def lanes(start: Int64s, end: Int64s, nests: bool) -> Int64s:
     """A lane for each interval, given by start and then longest first, so that no two of a lane clash.
 
     Two of a lane lie apart or, if `nests`, one within the other. The lowest free lane is taken.
     """
     result = np.zeros(len(start), np.int64)
-    before = np.maximum.accumulate(end)
-    clashes = start[1:] < before[:-1]
+    clashes = np.zeros(len(start), np.bool_)
+    clashes[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
     if not clashes.any():
         return result
     open_ends: list[list[int]] = []
-    for index in range(len(start)):
-        if index == 0 or not clashes[index - 1]:
-            open_ends = [[int(end[index])]]
-            continue
-        at, until = int(start[index]), int(end[index])
-        for lane, ends in enumerate(open_ends):
-            while ends and ends[-1] <= at:
-                ends.pop()
-            if not ends or (nests and until <= ends[-1]):
-                ends.append(until)
-                result[index] = lane
-                break
-        else:
-            result[index] = len(open_ends)
-            open_ends.append([until])
+    for first in range(0, len(start), ROWS_PER_WRITE):
+        # Lists of Python numbers are quick to loop over, and large: a chunk at a time.
+        chunk = slice(first, first + ROWS_PER_WRITE)
+        columns = zip(
+            start[chunk].tolist(), end[chunk].tolist(), clashes[chunk].tolist(), strict=True
+        )
+        for index, (at, until, is_clash) in enumerate(columns, first):
+            if not is_clash:
+                open_ends = [[until]]
+                continue
+            for lane, ends in enumerate(open_ends):
+                while ends and ends[-1] <= at:
+                    ends.pop()
+                if not ends or (nests and until <= ends[-1]):
+                    ends.append(until)
+                    if lane:
+                        result[index] = lane
+                    break
+            else:
+                result[index] = len(open_ends)
+                open_ends.append([until])
     return result

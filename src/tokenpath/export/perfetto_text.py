@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+Int8s = NDArray[np.int8]
 Int64s = NDArray[np.int64]
 Field = Callable[[pa.Array], "pa.Array | str"]
 """A piece of every event: row numbers to one text a row, or one text for all."""
@@ -35,23 +36,40 @@ class Coded:
         return self.texts.take(self.codes.take(rows))
 
 
-def write_events(
-    track: Coded, name: Coded, order: Int64s, fields: Sequence[Field]
-) -> Iterator[memoryview]:
-    """Complete events of the rows in that order, each after a comma, in chunks of ASCII."""
-    for first in range(0, len(order), ROWS_PER_WRITE):
-        rows = pa.array(order[first : first + ROWS_PER_WRITE])
-        pieces: list[Any] = [
-            ',\n{"ph":"X",',
-            track.take(rows),
-            '"name":',
-            name.take(rows),
-            *(field(rows) for field in fields),
-            "}",
+@dataclass(frozen=True)
+class EventRows:
+    """Rows of a table that become complete events."""
+
+    track: Coded
+    """Of each row, `"pid":2,"tid":1,`."""
+    name: Coded
+    """Of each row, its name as JSON."""
+    fields: Sequence[Field]
+    """Pieces behind the name, the closing brace left out."""
+
+    def texts(self, rows: pa.Array) -> pa.Array:
+        """One event a row, each after a comma, in ASCII."""
+        head = [',\n{"ph":"X",', self.track.take(rows), '"name":', self.name.take(rows)]
+        pieces: list[Any] = [*head, *(field(rows) for field in self.fields), "}"]
+        return pc.binary_join_element_wise(*pieces, "")
+
+
+def write_events(sources: Sequence[EventRows], source: Int8s, row: Int64s) -> Iterator[memoryview]:
+    """The events `row` of `sources[source]` in that order, in chunks of text."""
+    for first in range(0, len(row), ROWS_PER_WRITE):
+        chunk_source = source[first : first + ROWS_PER_WRITE]
+        chunk_row = row[first : first + ROWS_PER_WRITE]
+        present = np.unique(chunk_source)
+        texts = [
+            sources[which].texts(pa.array(chunk_row[chunk_source == which])) for which in present
         ]
-        texts = pc.binary_join_element_wise(*pieces, "")
+        merged = texts[0]
+        if len(texts) > 1:
+            # Stable: where each table's events went when they were taken out of the order.
+            place = np.argsort(np.argsort(chunk_source, kind="stable"), kind="stable")
+            merged = pa.concat_arrays(texts).take(pa.array(place))
         # The bytes of a string column already stand one behind the other.
-        yield memoryview(texts.buffers()[2])
+        yield memoryview(merged.buffers()[2])
 
 
 def literal(text: str) -> Field:

@@ -25,11 +25,12 @@ class Tone(enum.StrEnum):
     """Without a known cause."""
 
 
+# The family `copy` is a compute kernel; only what the copy engines do is a memcpy.
 _WORDS = (
     (Tone.UNKNOWN, ("unattributed", "unknown")),
     (Tone.IDLE, ("idle", "gap")),
     (Tone.COMMUNICATION, ("communication", "collective", "nccl")),
-    (Tone.MEMCPY, ("memcpy", "memset", "copy")),
+    (Tone.MEMCPY, ("memcpy", "memset")),
     (Tone.WALL, ("wall", "whole")),
 )
 
