@@ -13,7 +13,6 @@ from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import EMPTY, Intervals, union
 from tokenpath.core.report import Window
 from tokenpath.core.units import format_ms, format_percent
-from tokenpath.explain.activity import HostTimeline
 from tokenpath.explain.artefacts import (
     MIN_GAP_NS,
     MIN_SHARE_OF_SPAN,
@@ -26,6 +25,7 @@ from tokenpath.explain.exposed import Exposed, find_exposed
 from tokenpath.explain.funnel import DeviceFunnel, measure
 from tokenpath.explain.gaps import Gaps, find_gaps, with_host_causes
 from tokenpath.explain.host_table import LaunchFigures, launch_figures
+from tokenpath.explain.host_timeline import HostTimeline
 from tokenpath.explain.launches import LaunchCoverage, launch_coverage
 from tokenpath.explain.overlaps import (
     Overlaps,

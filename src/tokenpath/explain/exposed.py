@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.intervals import Int64s, Intervals
-from tokenpath.explain.activity import HostTimeline
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.gaps import Late, host_causes
+from tokenpath.explain.host_timeline import HostTimeline
 from tokenpath.explain.waits import Waits
 from tokenpath.explain.work import COMMUNICATION, COMPUTE, MEMSET, NO_LAUNCH, DeviceWork
 

@@ -17,10 +17,9 @@ from tokenpath.explain.activity import (
     SYNCHRONIZE,
     UNTRACED,
     WAIT,
-    Activity,
-    HostTimeline,
 )
 from tokenpath.explain.causes import CAUSE_NUMBER
+from tokenpath.explain.host_timeline import Activity, HostTimeline
 from tokenpath.explain.waits import HANDOVER_NS, Waits, previous_on_stream
 from tokenpath.explain.work import NO_LAUNCH, DeviceWork
 
@@ -238,5 +237,5 @@ def _awaited_own_copy(work: DeviceWork, start: Int64s, activity: Activity) -> ND
     by_end = np.argsort(work.end, kind="stable")
     last = np.searchsorted(work.end[by_end], start, side="right") - 1
     ended = by_end[np.maximum(last, 0)]
-    own: NDArray[np.bool_] = (last >= 0) & (work.call[ended] == activity.at_start_item)
-    return own & (activity.at_start_item >= 0)
+    own: NDArray[np.bool_] = (last >= 0) & (work.call[ended] == activity.at_start_row)
+    return own & (activity.at_start_row >= 0)
