@@ -12,7 +12,7 @@ from tokenpath.capture.intervals import Int64s, Intervals
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.gaps import Late, host_causes
 from tokenpath.explain.host_timeline import HostTimeline
-from tokenpath.explain.waits import Waits
+from tokenpath.explain.waits import Waits, last_on_stream
 from tokenpath.explain.work import COMMUNICATION, COMPUTE, MEMSET, NO_LAUNCH, DeviceWork
 
 
@@ -75,13 +75,18 @@ def _is_ordered_behind(
     work: DeviceWork, exposed: Intervals, kind: int, kernel: Int64s, waits: Waits
 ) -> NDArray[np.bool_]:
     """Whether the next compute kernel had to wait for the work that ran alone."""
-    # The last work of that kind to start before the stretch was over; on the kernel's stream it goes
-    # first by stream order.
+    # By stream order: the last work of that kind on the kernel's own stream, if it ran in the stretch.
+    # Other streams may have had some of it as well.
     of_kind = np.flatnonzero(work.kind == kind)
+    by_stream = of_kind[np.lexsort((work.start[of_kind], work.stream[of_kind]))]
+    position = last_on_stream(
+        work.stream[by_stream], work.start[by_stream], work.stream[kernel], exposed.end - 1
+    )
+    before = by_stream[np.maximum(position, 0)]
+    same_stream = (position >= 0) & (work.stream[before] == work.stream[kernel])
+    same_stream &= work.end[before] > exposed.start
     last = np.searchsorted(work.start[of_kind], exposed.end, side="left") - 1
-    alone = of_kind[np.maximum(last, 0)]
-    same_stream = work.stream[alone] == work.stream[kernel]
-    same_launch = work.call[alone] == work.call[kernel]
+    same_launch = work.call[of_kind[np.maximum(last, 0)]] == work.call[kernel]
     waited = waits.before(work, kernel) != Waits.NONE
     ordered: NDArray[np.bool_] = same_stream | same_launch | waited
     return ordered

@@ -67,15 +67,15 @@ class Waits:
         mine = mine[np.lexsort((self.called[mine], self.stream[mine]))]
         stream, called = self.stream[mine], self.called[mine]
         before = _launch_before(work)[kernel]
-        low = _search(stream, called, work.stream[kernel], before) + 1
-        high = _search(stream, called, work.stream[kernel], work.launch_start[kernel]) + 1
+        low = last_on_stream(stream, called, work.stream[kernel], before) + 1
+        high = last_on_stream(stream, called, work.stream[kernel], work.launch_start[kernel]) + 1
         row, position = expand(low, high)
         if len(row) == 0:
             return
         record = mine[position]
         # What the awaited stream had been given before the event: its last work holds the kernel.
         by_launch = np.lexsort((work.launch_start, work.stream))
-        awaited = _search(
+        awaited = last_on_stream(
             work.stream[by_launch],
             work.launch_start[by_launch],
             self.from_stream[record],
@@ -111,7 +111,7 @@ class Waits:
         found[own & (found == self.NONE)] = self.EVENT
 
 
-def _search(group: Int64s, value: Int64s, at_group: Int64s, at_value: Int64s) -> Int64s:
+def last_on_stream(group: Int64s, value: Int64s, at_group: Int64s, at_value: Int64s) -> Int64s:
     """Position of the last row of the group with at most this value; -1 or another group's for none."""
     distinct = np.unique(group)
     codes = np.searchsorted(distinct, group).astype(np.int32)
