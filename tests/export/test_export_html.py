@@ -188,3 +188,31 @@ def test_every_unit_has_a_scale() -> None:
             "columns"
         ][0]
         assert column["divisor"] > 0
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2.2 defines it."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_keep_their_contrast_in_light_and_dark() -> None:
+    style = next(
+        text for tag, text in Elements(html.render(sample.empty_report())).texts if tag == "style"
+    )
+    palettes = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
+    assert len(palettes) == 2
+    for palette in palettes:
+        colour = dict(re.findall(r"--([\w-]+): (#\w{6})", palette))
+
+        def contrast(a: str, b: str, colour=colour) -> float:
+            low, high = sorted((luminance(colour[a]), luminance(colour[b])))
+            return (high + 0.05) / (low + 0.05)
+
+        # WCAG 2.2: 4.5 for text (1.4.3), 3 for marks (1.4.11).
+        for ground in ("paper", "card"):
+            for text in ("ink", "soft", "good", "communication", "idle"):
+                assert contrast(text, ground) >= 4.5, (text, ground)
+            for mark in ("busy", "memcpy", "unknown", "wall"):
+                assert contrast(mark, ground) >= 3, (mark, ground)

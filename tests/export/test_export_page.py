@@ -18,7 +18,7 @@ result.ready = document.documentElement.dataset.ready;
 result.width = innerWidth;
 result.scroll = document.documentElement.scrollWidth;
 result.widest = [...document.querySelectorAll("main *")]
-  .filter((node) => !node.closest("pre, svg, nav") && node.getBoundingClientRect().right > innerWidth + 0.5)
+  .filter((node) => !node.closest("pre, svg, nav, .scroll") && node.getBoundingClientRect().right > innerWidth + 0.5)
   .map((node) => `${node.tagName}.${node.className}`).slice(0, 5);
 result.requests = performance.getEntriesByType("resource").map((entry) => entry.name);
 result.title = document.title;
@@ -75,7 +75,7 @@ def test_on_a_phone_the_page_works_and_fits(tmp_path) -> None:
     check_frame(found, 360)
     probe = found.probe
     names = [row[0] for row in table.rows]
-    assert probe["first"] == names[:25]
+    assert probe["first"] == names[:10]
     assert probe["sorted"] == "ascending"
     assert probe["ascending"] == sorted(probe["ascending"], key=str.casefold)
     assert probe["descending"] != probe["ascending"]

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const main = document.getElementById("top");
-  const FIRST_ROWS = 25;
+  const FIRST_ROWS = matchMedia("(max-width: 700px)").matches ? 10 : 25;
   const TONE_WORDS = { busy: "computing", communication: "communicating", memcpy: "copying", idle: "waiting", unknown: "unattributed" };
 
   // Text only ever enters the page as a text node or an attribute value.
@@ -177,10 +177,16 @@
       return cell;
     }));
   }
+  const NAME_WIDTH = 16;
+  // In rem; a heading of two words breaks between them.
   function columnWidth(column, position) {
-    if (position === 0) return "";
-    if (column.is_text) return "9.5rem";
-    return `${Math.max(column.label.length * 0.5 + 1.6, 4.9)}rem`;
+    if (position === 0) return NAME_WIDTH;
+    if (column.is_text) return 9.5;
+    return Math.min(Math.max(column.label.length * 0.5 + 1.6, 4.9), 6.5);
+  }
+  function tableWidth(columns, withMinor) {
+    const widths = columns.map((column, position) => (withMinor || column.is_key_figure ? columnWidth(column, position) : 0));
+    return `${widths.reduce((sum, width) => sum + width, 0)}rem`;
   }
 
   function showTable(table) {
@@ -194,7 +200,7 @@
     const heads = table.columns.map((column, position) => {
       const button = make("button", { type: "button" }, column.label + (column.unit ? ` ${column.unit}` : ""));
       const head = make("th", { scope: "col", class: `${column.is_text ? "t" : "n"}${column.is_key_figure ? "" : " minor"}` }, button);
-      head.style.width = columnWidth(column, position);
+      if (position) head.style.width = `${columnWidth(column, position)}rem`;
       button.addEventListener("click", () => {
         state.sign = state.column === position ? -state.sign : column.is_text ? -1 : 1;
         state.column = position;
@@ -229,11 +235,13 @@
     const hasMinor = table.columns.some((column) => !column.is_key_figure);
     const isCrowded = hasMinor && table.columns.length > 7;
     const grid = make("table", { class: isCrowded ? "crowded" : "" }, make("thead", {}, make("tr", {}, heads)), body);
+    grid.style.setProperty("--all", tableWidth(table.columns, true));
+    grid.style.setProperty("--key", tableWidth(table.columns, !isCrowded));
     const wider = make("button", { class: isCrowded ? "plainly" : "plainly wider", type: "button", onclick: () => grid.classList.toggle("all") }, "All columns");
     const tools = [table.rows.length > 8 ? filter : null, hasMinor ? wider : null].filter(Boolean);
     update();
     section(`table-${table.key}`, table.title[0].toUpperCase() + table.title.slice(1),
-      tools.length ? make("div", { class: "tools" }, tools) : null, grid, status, showAll)
+      tools.length ? make("div", { class: "tools" }, tools) : null, make("div", { class: "scroll" }, grid), status, showAll)
       .append(make("small", {}, `${count(table.num_rows_in_all)} rows`));
   }
 
