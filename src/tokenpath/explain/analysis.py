@@ -19,6 +19,7 @@ from tokenpath.explain.artefacts import (
     Artefact,
     proven_gaps,
     suspect_gaps,
+    warm_up_gaps,
 )
 from tokenpath.explain.causes import CAUSES, CauseTotals
 from tokenpath.explain.exposed import Exposed, find_exposed
@@ -132,7 +133,15 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     window = _with_whole_file(window, devices)
     kernel_ns, unclassified_ns = _classified(chosen)
     quality = assess(
-        capture, chosen, coverage, overlaps, artefacts, is_coarse, unclassified_ns, kernel_ns
+        capture,
+        chosen,
+        coverage,
+        overlaps,
+        artefacts,
+        [gap for device in devices for gap in warm_up_gaps(device.work, device.gaps)],
+        is_coarse,
+        unclassified_ns,
+        kernel_ns,
     )
     return Analysis(
         capture=capture,

@@ -10,7 +10,7 @@ import numpy as np
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Intervals, covered, gaps, union
 from tokenpath.core.units import format_duration
-from tokenpath.explain.causes import CAUSE_NUMBER
+from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.gaps import Gaps
 from tokenpath.explain.work import DeviceWork
 
@@ -20,6 +20,7 @@ MIN_SHARE_OF_SPAN = 0.2
 """A gap that leaves the device idle for less of its span is reported, but moves no window."""
 MIN_KEPT_BUSY = 0.9
 """The window is cut at a gap only when one side of it holds at least this share of the busy time."""
+_ONE_TIME = [CAUSE_NUMBER["host_api"], CAUSE_NUMBER["host_allocator"]]
 _UNEXPLAINED = [CAUSE_NUMBER["queued_unexplained"], CAUSE_NUMBER["event_wait"]]
 
 
@@ -97,6 +98,35 @@ def suspect_gaps(work: DeviceWork, found: Gaps) -> list[Artefact]:
             )
         )
     return suspects
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A huge gap in which the host did something that is done once."""
+
+    device_label: str
+    """The device that waited."""
+    duration_ns: int
+    """Length of the gap."""
+    kernel_row: int
+    """Row of `kernel` that ends the gap."""
+    cause: str
+    """`host_api` (the launching call itself: lazy module loading) or `host_allocator`."""
+
+
+def warm_up_gaps(work: DeviceWork, found: Gaps) -> list[WarmUp]:
+    """Gaps as large as a split artefact's whose time went into one-time work of the runtime."""
+    threshold = max(MIN_GAP_NS, MIN_SHARE_OF_SPAN * work.span_ns)
+    huge = np.isin(found.cause, _ONE_TIME) & (found.duration_ns >= threshold)
+    return [
+        WarmUp(
+            work.label,
+            int(found.duration_ns[row]),
+            int(work.row[found.kernel[row]]),
+            CAUSES[found.cause[row]].key,
+        )
+        for row in np.flatnonzero(huge)
+    ]
 
 
 def proven_gaps(capture: Capture, works: Sequence[DeviceWork]) -> list[Artefact]:

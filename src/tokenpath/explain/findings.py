@@ -171,7 +171,7 @@ def _idle(analysis: Analysis, code: IdleCode, status: Status) -> Finding | None:
     largest = max(code.causes, key=lambda key: totals.idle_ns[key])
     sentence = (
         f"{format_percent(duration, analysis.wall_ns)} of the window idle {code.claim} "
-        f"({count:,} gap{'s' if count > 1 else ''}, p50 {format_duration(totals.p50_ns[largest])})"
+        f"({count:,} gap{'s' if count > 1 else ''}, p50 {format_duration(_p50_ns(analysis, code))})"
     )
     details: dict[str, object] = {
         "num_gaps": count,
@@ -215,6 +215,15 @@ def launch_details(analysis: Analysis) -> dict[str, object]:
         "num_synchronizing": figures.num_synchronizing,
         "synchronizing_ns": figures.synchronizing_ns,
     }
+
+
+def _p50_ns(analysis: Analysis, code: IdleCode) -> int:
+    numbers = [CAUSE_NUMBER[key] for key in code.causes]
+    length = np.concatenate(
+        [d.gaps.duration_ns[np.isin(d.gaps.cause, numbers)] for d in analysis.devices]
+    )
+    middle = (len(length) - 1) // 2
+    return int(np.partition(length, middle)[middle])
 
 
 LAUNCH_BOUND_SHARE = 0.05

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokenpath.capture.capture import Capture
 from tokenpath.core.report import Note, Severity, Trust
 from tokenpath.core.units import format_duration, format_percent
-from tokenpath.explain.artefacts import Artefact
+from tokenpath.explain.artefacts import Artefact, WarmUp
 from tokenpath.explain.launches import LaunchCoverage
 from tokenpath.explain.overlaps import Overlaps
 from tokenpath.explain.work import DeviceWork
@@ -47,6 +47,7 @@ def assess(
     coverage: LaunchCoverage,
     overlaps: Sequence[Overlaps],
     artefacts: Sequence[Artefact],
+    warm_ups: Sequence[WarmUp],
     is_coarse: bool,
     unclassified_ns: int,
     kernel_ns: int,
@@ -58,6 +59,7 @@ def assess(
         *_launches(coverage),
         *_overlap_notes(overlaps, is_coarse),
         *_artefact_notes(artefacts),
+        *_warm_up_notes(warm_ups),
         *_mixture(capture, works),
     ]
     if is_coarse:
@@ -253,6 +255,23 @@ def _artefact_notes(artefacts: Sequence[Artefact]) -> list[Note]:
             )
         )
     return notes
+
+
+def _warm_up_notes(warm_ups: Sequence[WarmUp]) -> list[Note]:
+    what = {
+        "host_api": "inside runtime calls, the launching call included (modules load on first use)",
+        "host_allocator": "allocating or freeing device memory",
+    }
+    return [
+        Note(
+            "warm-up-gap",
+            Severity.WARNING,
+            f"gap of {format_duration(gap.duration_ns)} on {gap.device_label}: the host was "
+            f"{what[gap.cause]}; probably warm-up, choose a later window with --steps or --from",
+            {"duration_ns": gap.duration_ns, "kernel_row": gap.kernel_row, "cause": gap.cause},
+        )
+        for gap in warm_ups
+    ]
 
 
 def _mixture(capture: Capture, works: Sequence[DeviceWork]) -> list[Note]:
