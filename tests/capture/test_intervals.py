@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenpath.capture.intervals import (
@@ -138,6 +140,34 @@ def test_expand(pairs):
     assert found == [(i, k) for i, (low, high) in enumerate(pairs) for k in range(low, high)]
 
 
+SETS = [runs({p for p in range(6) if bits >> p & 1}) for bits in range(2**6)]
+BOUNDS = list(itertools.product(range(-1, 7), repeat=2))
+
+
+def test_every_pair_of_sets_of_six_points():
+    for a_pairs, b_pairs in itertools.product(SETS, repeat=2):
+        a, b = merged(a_pairs), merged(b_pairs)
+        a_points, b_points = points(a_pairs), points(b_pairs)
+        assert pairs_of(intersection(a, b)) == runs(a_points & b_points)
+        assert pairs_of(difference(a, b)) == runs(a_points - b_points)
+
+
+def test_every_set_of_six_points_within_every_bounds():
+    start, end = arrays(BOUNDS)
+    for pairs in SETS:
+        a, inside = merged(pairs), points(pairs)
+        expected = [len(inside & set(range(low, high))) for low, high in BOUNDS]
+        assert covered(start, end, a).tolist() == expected
+        for low, high in BOUNDS:
+            assert pairs_of(gaps(a, low, high)) == runs(set(range(low, high)) - inside)
+
+
+def test_every_three_intervals_on_four_points():
+    pairs = list(itertools.product(range(4), repeat=2))
+    for three in itertools.product(pairs, repeat=3):
+        assert pairs_of(merged(list(three))) == runs(points(three))
+
+
 # The functions below only compare times. So they must commute with every strictly increasing map of the
 # times, and such maps reach all corners of int64.
 STRETCH = [
@@ -150,6 +180,7 @@ STRETCH = [
 
 @pytest.mark.parametrize("stretch", STRETCH)
 @given(PAIRS, PAIRS, POINT, POINT)
+@settings(max_examples=40)
 def test_the_whole_of_int64(stretch, a_pairs, b_pairs, low, high):
     def far(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(stretch[start], stretch[end]) for start, end in pairs]
