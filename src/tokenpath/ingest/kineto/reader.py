@@ -12,7 +12,8 @@ from tokenpath.ingest.kineto.source import read_file
 from tokenpath.ingest.reader import Options
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|traceEvents)"\s*:')
-_EVENT = re.compile(rb'\{\s*(?:"[^"]{1,40}"\s*:\s*[^{}]{0,2000},\s*)*"ph"\s*:\s*"[A-Za-z]"')
+_PHASE = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
+_TIME = re.compile(rb'"ts"\s*:')
 _XPROF = b'"highres-ticks"'
 
 
@@ -29,7 +30,8 @@ class KinetoReader:
         if start[:1] == b"{":
             # XLA's profiler writes the same container with rows of another meaning.
             return _MARKS.search(start) is not None and _XPROF not in start[:4096]
-        return start[:1] == b"[" and _EVENT.search(start) is not None
+        is_list = re.match(rb"\[\s*\{", start) is not None
+        return is_list and None not in (_PHASE.search(start), _TIME.search(start))
 
     def read(self, paths: Sequence[Path], options: Options) -> Capture:
         """Read the files of one job, ranks or split parts, into one capture."""

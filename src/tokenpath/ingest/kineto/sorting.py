@@ -47,7 +47,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "device_range": (*_HOST, int64("external", Col.EXTERNAL), *_PLACE),
     "kernel": (
         *_HOST,
-        Field("sort", Col.PHASE, "u1"),
+        Field("sort", Col.ID, "u1"),
         *_PLACE,
         *(int32(f"grid{axis}", Col.GRID + axis) for axis in range(3)),
         *(int32(f"block{axis}", Col.BLOCK + axis) for axis in range(3)),
@@ -162,8 +162,11 @@ class Sorter:
             self._add_sorted(rows, sorts)
 
     def _add_sorted(self, rows: Rows, sort: NDArray[np.uint8]) -> None:
-        order = np.argsort(sort, kind="stable")
-        ends = np.cumsum(np.bincount(sort, minlength=NUM_SORTS))
+        # All device work goes into one store, in the order of the file.
+        group = np.where(sort <= Sort.MEMSET, np.uint8(Sort.KERNEL), sort)
+        rows[:, Col.ID] = np.where(sort <= Sort.MEMSET, sort, rows[:, Col.ID])
+        order = np.argsort(group, kind="stable")
+        ends = np.cumsum(np.bincount(group, minlength=NUM_SORTS))
         for number in range(NUM_SORTS):
             chosen = order[(ends[number - 1] if number else 0) : ends[number]]
             if len(chosen):
@@ -181,8 +184,7 @@ class Sorter:
         part = self._check_times(part, has_end=sort <= Sort.UNSORTED)
         if len(part) == 0:
             return
-        if sort <= Sort.MEMSET:
-            part[:, Col.PHASE] = sort
+        if sort is Sort.KERNEL:
             self._keep_collectives("kernel", part)
             self.stores["kernel"].append(part)
         elif sort is Sort.MEMORY:

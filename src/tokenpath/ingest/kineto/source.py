@@ -43,10 +43,18 @@ class FileRows:
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
-    texts, sorter = SlowTexts(), Sorter()
-    for text in FIRST_TEXTS:
-        texts.code(text)
-    scanner = SlowScanner(texts, sorter)
+    sorter = Sorter()
+    if options.scanner == "fast":
+        from tokenpath.ingest.kineto.fast import FastScanner
+        from tokenpath.ingest.kineto.fast_texts import FastTexts
+
+        texts = FastTexts()
+        scanner = FastScanner(texts, sorter)
+    else:
+        texts = SlowTexts()
+        for text in FIRST_TEXTS:
+            texts.code(text)
+        scanner = SlowScanner(texts, sorter)
     header = read_document(Window(unpacked.chunks), scanner.scan, sorter.losses, str(path))
     _note_problems(unpacked, sorter.losses)
     return FileRows(
