@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from tokenpath.explain.funnel import DeviceFunnel, measure
 from tokenpath.explain.gaps import Gaps, find_gaps, with_host_causes
 from tokenpath.explain.host_table import LaunchFigures, launch_figures
 from tokenpath.explain.host_timeline import HostTimeline
+from tokenpath.explain.labels import short_label
 from tokenpath.explain.launches import LaunchCoverage, launch_coverage
 from tokenpath.explain.overlaps import (
     Overlaps,
@@ -51,9 +51,6 @@ from tokenpath.explain.work import (
     device_work,
     split_busy,
 )
-
-_FOLDERS = re.compile(r"^[^(]*/(?=[^/(]+\(\d+\): )", re.ASCII)
-"""The folders of a Python frame: `a/b/llama.py(343): forward`."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +250,7 @@ def _top_label(found: Gaps, mine: np.ndarray) -> str:
     time = np.bincount(index, weights=found.duration_ns[known])
     for code, duration in zip(codes, time, strict=True):
         by_label[found.labels[code]] += int(duration)
-    return _FOLDERS.sub("", by_label.most_common(1)[0][0])
+    return short_label(by_label.most_common(1)[0][0])
 
 
 def _sum_totals(devices: Sequence[DeviceResult]) -> CauseTotals:

@@ -15,7 +15,7 @@ from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.work import COMMUNICATION, MEMCPY
 
-DISPATCHER_LIBRARIES = frozenset({"deepep", "pplx", "mori", "nvshmem"})
+DISPATCHER_LIBRARIES = frozenset({"deepep"})
 """Libraries whose kernels pack, send, wait for and combine expert tokens in one kernel."""
 _MAX_ROWS = 5
 

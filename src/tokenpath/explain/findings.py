@@ -153,13 +153,15 @@ def find(analysis: Analysis, status: Status, extra: Sequence[Finding] = ()) -> V
         candidates += [
             finding for code in IDLE_CODES if (finding := _idle(analysis, code, status)) is not None
         ]
-    worth = [
-        f for f in candidates if f.kind is not Kind.COST or (f.duration_ns or 0) >= MIN_SHARE * wall
-    ]
+    worth = [f for f in candidates if f.kind is Kind.QUALITY or _is_worth(f, wall)]
     small = [f for f in candidates if f not in worth and f.duration_ns]
     small.sort(key=lambda finding: -(finding.duration_ns or 0))
     dismissed = [f"{f.code} ({format_duration(f.duration_ns or 0)})" for f in small]
     return Verdicts(tuple(rank(worth)), tuple(dismissed))
+
+
+def _is_worth(finding: Finding, wall_ns: int) -> bool:
+    return (finding.duration_ns or 0) >= MIN_SHARE * wall_ns
 
 
 def _idle(analysis: Analysis, code: IdleCode, status: Status) -> Finding | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Finding, Kind, Status
 from tokenpath.core.report import Cell, Report, ShownTable, TableColumn, Trust, Unit
-from tokenpath.core.units import format_ms, format_percent
+from tokenpath.core.units import format_ms
 from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
 from tokenpath.explain.causes import CAUSES, Group
@@ -220,7 +220,7 @@ def facts(analysis: Analysis, findings: Sequence[Finding]) -> dict[str, object]:
         "unclassified": {
             "kernel_ns": analysis.kernel_ns,
             "unclassified_ns": analysis.unclassified_ns,
-            "share": format_percent(analysis.unclassified_ns, analysis.kernel_ns),
+            "share": analysis.unclassified_ns / analysis.kernel_ns if analysis.kernel_ns else None,
         },
         "num_findings": len([f for f in findings if f.kind is Kind.COST]),
     }

@@ -10,6 +10,7 @@ from tokenpath.capture.capture import Capture
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 from tokenpath.explain.analysis import Analysis, DeviceResult
 from tokenpath.explain.causes import CAUSES
+from tokenpath.explain.labels import short_label
 from tokenpath.explain.work import NO_LAUNCH
 
 WORST_PER_CAUSE = 3
@@ -70,7 +71,7 @@ def worst_gaps(analysis: Analysis) -> ShownTable:
                 names[work.row[before]] if before >= 0 else None,
                 names[work.row[position]] if position >= 0 else None,
                 int(work.row[position]) if position >= 0 else None,
-                gaps.labels[label] if label >= 0 else None,
+                short_label(gaps.labels[label]) if label >= 0 else None,
                 stack,
             )
         )
