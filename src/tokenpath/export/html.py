@@ -27,6 +27,7 @@ MAX_BYTES = 390_000
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _FALLBACK_WIDTH = 72
+_FALLBACK_DEVICES = 16
 _LIMITS = (
     Limits(),
     Limits(rows=250, findings=60, notes=60, steps=120, devices=32, lanes=16, chars=400),
@@ -95,11 +96,12 @@ def _fallback(report: Report, limits: Limits) -> str:
         report,
         findings=report.findings[: limits.findings],
         notes=report.notes[: limits.notes],
-        device_funnels=report.device_funnels[: limits.devices],
+        device_funnels=report.device_funnels[:_FALLBACK_DEVICES],
         step_funnels=(),
         dismissed=report.dismissed[: limits.notes],
     )
-    return text.render(short, width=_FALLBACK_WIDTH, details=True)
+    shown = text.render(short, width=_FALLBACK_WIDTH, details=True)
+    return f"{shown}\nShortened, because scripts are off: `tokenpath explain` prints all of it.\n"
 
 
 def escape(raw: str) -> str:

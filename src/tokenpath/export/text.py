@@ -60,27 +60,30 @@ def render(report: Report, *, width: int = 80, color: bool = False, details: boo
 
 
 def _write(sections: Iterable[Iterable[Text]], width: int, color: bool) -> str:
+    lines: list[Text] = []
+    for section in sections:
+        for index, line in enumerate(section):
+            if index == 0 and lines:
+                lines.append(Text())
+            line.rstrip()
+            lines.append(line)
+    if not color:
+        return "".join(f"{line.plain}\n" for line in lines)
     sink = io.StringIO()
     # An empty environment: COLUMNS, NO_COLOR or TERM must not change what the caller asked for.
     console = Console(
         file=sink,
         width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
+        color_system="standard",
+        force_terminal=True,
         legacy_windows=False,
         markup=False,
         emoji=False,
         highlight=False,
         _environ={},
     )
-    is_first = True
-    for section in sections:
-        for index, line in enumerate(section):
-            if index == 0 and not is_first:
-                console.print()
-            is_first = False
-            line.rstrip()
-            console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
     return sink.getvalue()
 
 
