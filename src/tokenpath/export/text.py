@@ -241,7 +241,9 @@ def _notes(notes: Sequence[Note], width: int) -> Iterator[Text]:
     label_width = max(len(wording.note_label(note)) for note in notes)
     for note in notes:
         label = f"  {wording.note_label(note):<{label_width}}  "
-        for index, line in enumerate(wrapped(note.sentence, width, label, " " * len(label))):
+        for index, line in enumerate(
+            wrapped(f"{note.sentence} [{note.code}]", width, label, " " * len(label))
+        ):
             if index == 0:
                 line.stylize(_SEVERITY_STYLES[note.severity], 0, len(label))
             yield line
