@@ -72,6 +72,11 @@ class DeviceResult:
     spans: StepSpans
     """When the steps ran."""
 
+    @property
+    def believable(self) -> DeviceWork:
+        """All its work over the whole file, impossible ends cut."""
+        return self.work.within(self.whole.window_start_ns, int(self.work.end.max()))
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -127,7 +132,6 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     devices = [
         _device_result(*parts, host) for parts in zip(whole, chosen, spans, sides, strict=True)
     ]
-    window = _with_whole_file(window, devices)
     kernel_ns, unclassified_ns = _classified(chosen)
     quality = assess(
         capture,
@@ -140,6 +144,8 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
         unclassified_ns,
         kernel_ns,
     )
+    if quality.idle_withheld is None:
+        window = _with_whole_file(window, devices)
     return Analysis(
         capture=capture,
         window=window,
@@ -156,10 +162,11 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
 
 def _with_whole_file(window: Window, devices: Sequence[DeviceResult]) -> Window:
     """The window, its reason ending in the figures of the whole file where they differ."""
-    span = sum(device.whole.span_ns for device in devices)
+    whole_files = [device.believable for device in devices]
+    span = sum(work.span_ns for work in whole_files)
     if span == sum(device.work.span_ns for device in devices):
         return window
-    idle = span - sum(device.whole_busy_ns for device in devices)
+    idle = span - sum(work.busy().total for work in whole_files)
     whole = f"whole file {format_ms(span)} ms, idle {format_percent(idle, span)}"
     return replace(window, reason=f"{window.reason}; {whole}")
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
+from tokenpath.capture.nesting import Int32s
 from tokenpath.explain.work import DeviceWork
 
 _KERNEL_LAUNCH = re.compile(r"launch(?!Host|Hostfunc)", re.IGNORECASE)
@@ -24,15 +25,15 @@ class LaunchCoverage:
     num_launches: int
     """Kernel launch calls, graph launches left out."""
     num_missing: int
-    """Of those, calls between the first and the last one with a kernel, that have none."""
+    """Of those, calls between the first and the last one of their file with a kernel, that have none."""
     num_head: int
-    """Calls without kernel before the first call that has one."""
+    """Calls, graph launches too, without kernel before the first call of their file that has one."""
     num_tail: int
-    """Calls without kernel after the last call that has one."""
+    """Calls, graph launches too, without kernel after the last call of their file that has one."""
     num_replays: int
     """Graph launch calls."""
     num_replays_empty: int
-    """Of those, calls without any kernel, the tail left out."""
+    """Of those, calls without any kernel; head and tail left out, unless no replay has one."""
     num_replays_partial: int
     """Calls with fewer kernels than the fullest replay of the same graph."""
     num_work: int
@@ -61,15 +62,18 @@ def launch_coverage(capture: Capture, works: Sequence[DeviceWork]) -> LaunchCove
     num_kernels = np.zeros(len(codes), np.int64)
     call = capture.ids("kernel", "api_call_id")
     np.add.at(num_kernels, call[call >= 0], 1)
-    head, missing, tail = _where_missing(start, is_launch, num_kernels > 0)
-    _, replay_missing, _ = _where_missing(start, is_graph, num_kernels > 0)
+    source = capture.ids("api_call", "source_id")
+    head, missing, tail = _where_missing(source, start, is_launch, num_kernels > 0)
+    graph_head, replay_missing, graph_tail = _where_missing(
+        source, start, is_graph, num_kernels > 0
+    )
     first_graph = bool(is_graph.any()) and not (num_kernels[is_graph] > 0).any()
     unlaunched = [work.launch_start == np.iinfo(np.int64).min for work in works]
     return LaunchCoverage(
         num_launches=int(is_launch.sum()),
         num_missing=missing,
-        num_head=head,
-        num_tail=tail,
+        num_head=head + (0 if first_graph else graph_head),
+        num_tail=tail + (0 if first_graph else graph_tail),
         num_replays=int(is_graph.sum()),
         num_replays_empty=int(is_graph.sum()) if first_graph else replay_missing,
         num_replays_partial=_partial_replays(capture, np.flatnonzero(is_graph), num_kernels),
@@ -87,16 +91,21 @@ def launch_coverage(capture: Capture, works: Sequence[DeviceWork]) -> LaunchCove
 
 
 def _where_missing(
-    start: Int64s, chosen: NDArray[np.bool_], has_work: NDArray[np.bool_]
+    source: Int32s, start: Int64s, chosen: NDArray[np.bool_], has_work: NDArray[np.bool_]
 ) -> tuple[int, int, int]:
-    """Calls without work: before the first call with work, in between, after the last."""
-    lacking = start[chosen & ~has_work]
-    linked = start[has_work]
-    if len(linked) == 0:
-        return 0, len(lacking), 0
-    head = int((lacking < linked.min()).sum())
-    tail = int((lacking > linked.max()).sum())
-    return head, len(lacking) - head - tail, tail
+    """Calls without work: before the first call of their file with work, in between, after the last."""
+    head = missing = tail = 0
+    for number in np.unique(source):
+        here = source == number
+        lacking, linked = start[here & chosen & ~has_work], start[here & has_work]
+        if len(linked) == 0:
+            missing += len(lacking)
+            continue
+        before = int((lacking < linked.min()).sum())
+        after = int((lacking > linked.max()).sum())
+        head, tail = head + before, tail + after
+        missing += len(lacking) - before - after
+    return head, missing, tail
 
 
 def _partial_replays(capture: Capture, replays: Int64s, num_kernels: Int64s) -> int:

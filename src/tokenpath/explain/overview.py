@@ -22,14 +22,14 @@ def overview(analysis: Analysis) -> Timeline | None:
     devices = analysis.devices[:MAX_DEVICES]
     if not devices:
         return None
-    low = min(device.whole.window_start_ns for device in devices)
-    high = max(device.whole.window_end_ns for device in devices)
+    works = [device.believable for device in devices]
+    low = min(work.window_start_ns for work in works)
+    high = max(work.window_end_ns for work in works)
     if high <= low:
         return None
     edges = low + (np.arange(NUM_BINS + 1) * (high - low)) // NUM_BINS
     lanes = []
-    for device in devices:
-        work = device.whole
+    for work in works:
         compute = work.busy(COMPUTE, MEMSET)
         with_communication = work.busy(COMPUTE, MEMSET, COMMUNICATION)
         everything = work.busy()

@@ -35,10 +35,11 @@ def steps_table(analysis: Analysis) -> ShownTable | None:
         return None
     fields = step.select(["name", "phase", "num_prefill_tokens", "num_decode_requests"]).to_pylist()
     rows: list[Sequence[Cell]] = []
+    supported = analysis.quality.idle_withheld is None
     origin = min((device.whole.window_start_ns for device in analysis.devices), default=0)
     for device in analysis.devices:
         span = device.spans
-        busy = covered(span.start, span.end, device.whole.busy())
+        busy = covered(span.start, span.end, device.believable.busy())
         for index in range(span.num_busy):
             own = fields[int(span.step[index])]
             length = int(span.end[index] - span.start[index])
@@ -51,7 +52,7 @@ def steps_table(analysis: Analysis) -> ShownTable | None:
                     int(span.start[index]) - origin,
                     length,
                     int(busy[index]),
-                    1 - int(busy[index]) / length if length else None,
+                    1 - int(busy[index]) / length if length and supported else None,
                     own["num_prefill_tokens"],
                     own["num_decode_requests"],
                 )
@@ -85,7 +86,7 @@ def step_funnels(analysis: Analysis) -> list[Funnel]:
 
 def _parts(device: DeviceResult, stretch: Intervals) -> np.ndarray:
     """Wall, compute, memset, exposed communication, exposed copies, busy within a stretch."""
-    work = device.whole
+    work = device.believable
     low, high = stretch.start, stretch.end
     within = [
         int(covered(low, high, work.busy(*kinds)).sum())
