@@ -152,7 +152,10 @@ class Machine:
     def frame(self, name: str, cause: str = "host_python") -> Iterator[None]:
         """A Python frame."""
         number = self._next("frame")
-        args = {"Python parent id": self._frames[-1] if self._frames else None, "Python id": number}
+        args: dict[str, object] = {
+            "Python parent id": self._frames[-1] if self._frames else None,
+            "Python id": number,
+        }
         self._frames.append(number)
         with self._around("python_function", name, args, cause):
             self.spend(self.rng.randint(300, 900))
@@ -317,8 +320,8 @@ class Machine:
         self.items.append(HostItem(category, name, begin, self.now, args))
 
     def _call_args(self, correlation: int) -> dict[str, object]:
-        external = {"External id": self._operators[-1]} if self._operators else {}
-        return external | {"cbid": 211, "correlation": correlation}
+        args: dict[str, object] = {"cbid": 211, "correlation": correlation}
+        return args | ({"External id": self._operators[-1]} if self._operators else {})
 
     def _enqueue(
         self,
