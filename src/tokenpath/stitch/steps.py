@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokenpath.capture.capture import NO_ID, Capture, build_table
-from tokenpath.capture.nesting import Int32s
+from tokenpath.capture.nesting import Int32s, innermost, parents
+from tokenpath.stitch.runs import runs_of
 
 
 @dataclass(frozen=True)
@@ -141,19 +142,21 @@ def step_of_kernel(capture: Capture) -> Int32s:
     """For each kernel the step in which it was launched; -1 for none.
 
     Kernels run long after their step's host range has closed, so the launch decides, not the time of
-    the kernel. A kernel whose launch is not in the file belongs to no step.
+    the kernel. A kernel whose launch is not in the file belongs to no step. Of steps within steps the
+    innermost counts; the parts of a split capture share their steps.
     """
     call = capture.ids("kernel", "api_call_id")
-    launch = capture.int64("api_call", "start_ns")
     result = np.full(len(call), NO_ID, np.int32)
-    source = capture.ids("kernel", "source_id")
-    step_source = capture.ids("step", "source_id")
-    start, end = capture.int64("step", "start_ns"), capture.int64("step", "end_ns")
-    for number in np.unique(step_source):
-        steps = np.flatnonzero(step_source == number)
-        kernels = np.flatnonzero((source == number) & (call >= 0))
-        at = launch[call[kernels]]
-        position = np.searchsorted(start[steps], at, side="right") - 1
-        inside = (position >= 0) & (at < end[steps][np.maximum(position, 0)])
-        result[kernels[inside]] = steps[position[inside]]
+    kernels = np.flatnonzero(call >= 0)
+    if len(kernels) == 0:
+        return result
+    run, start, end = (
+        runs_of(capture, "step"),
+        capture.int64("step", "start_ns"),
+        capture.int64("step", "end_ns"),
+    )
+    at = capture.int64("api_call", "start_ns")[call[kernels]]
+    result[kernels] = innermost(
+        run, start, end, parents(run, start, end), runs_of(capture, "kernel")[kernels], at, at + 1
+    )
     return result
