@@ -75,13 +75,13 @@ class Funnel:
     title: str
     """`total`, or the device, rank or step it is about."""
     rows: Sequence[FunnelRow]
-    """First row is the wall, the only one at depth 0; depth grows by at most one from row to row."""
+    """First row is the wall, at depth 0; depth grows by at most one from row to row."""
 
     def __post_init__(self) -> None:
-        """ValueError for rows that make no tree below one wall: their sums could not be checked."""
+        """ValueError for rows that make no tree below a wall: their sums could not be checked."""
         above = -1
         for index, row in enumerate(self.rows):
-            if not min(index, 1) <= row.depth <= above + 1:
+            if not 0 <= row.depth <= above + 1:
                 raise ValueError(
                     f"row {index} ({row.key}) of funnel {self.title!r}: depth {row.depth}"
                 )
