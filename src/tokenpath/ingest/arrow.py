@@ -66,9 +66,12 @@ def texts(codes: NDArray[np.int32], values: list[str]) -> pa.Array:
     has_null = bool(used[-1])
     kept = np.flatnonzero(used[:-1])
     new_of_old = np.full(len(values) + 1, -1, np.int32)
-    new_of_old[kept] = np.arange(len(kept), dtype=np.int32)
+    distinct: dict[str, int] = {}
+    # Masking and unescaping can make two texts one.
+    numbers = [distinct.setdefault(values[code], len(distinct)) for code in kept.tolist()]
+    new_of_old[kept] = numbers
     indices = integers(new_of_old[codes], -1 if has_null else None)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([values[i] for i in kept], pa.string()))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(distinct), pa.string()))
 
 
 def build(table: Table, num_rows: int, columns: dict[str, pa.Array | None]) -> pa.Table:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tokenpath.core.redact import Redactor
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.document import Header
 from tokenpath.ingest.kineto.numbers import parse_int64
@@ -14,6 +15,8 @@ _RANK_IN_NAME = re.compile(
     r"(?:^|[^a-z])(?:(?:global_?)?rank|worker)[-_.=]?(\d{1,6})(?!\d)|(?:^|[^a-z])tp-(\d{1,4})(?!\d)",
     re.IGNORECASE,
 )
+# torch.profiler.tensorboard_trace_handler: {host}_{pid}.{time}.pt.trace.json
+_TENSORBOARD_NAME = re.compile(r"(?P<worker>.+)_\d+\.\d{10,}\.pt\.trace\.json")
 # The years 2001 and 2096: what lies between, counted from 1970, is a date; an uptime is far below.
 _EPOCH_FROM_NS = 1_000_000_000 * 10**9
 _EPOCH_TO_NS = 4_000_000_000 * 10**9
@@ -90,6 +93,14 @@ def is_epoch(first_ns: int, base_ns: int | None) -> bool:
     if base_ns is not None and base_ns > 0:
         return True
     return _EPOCH_FROM_NS <= first_ns < _EPOCH_TO_NS
+
+
+def mask_file_name(name: str, redactor: Redactor) -> str:
+    """The file name without the host that torch's tensorboard handler begins it with."""
+    match = _TENSORBOARD_NAME.match(name)
+    if match is not None and _RANK_IN_NAME.search(match["worker"]) is None:
+        name = redactor.host(match["worker"]) + name[match.end("worker") :]
+    return redactor.mask([name])[0]
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.tables import TABLES
+from tokenpath.core.redact import Redactor
 from tokenpath.ingest import arrow
 from tokenpath.ingest.kineto.assemble import Ids, build_tables
 from tokenpath.ingest.kineto.collect import HOST_STORES, Rows, collect, link
 from tokenpath.ingest.kineto.counters import counter_tables
-from tokenpath.ingest.kineto.facts import Origin, find_vendor, is_epoch, read_devices, read_origin
+from tokenpath.ingest.kineto.facts import (
+    Origin,
+    find_vendor,
+    is_epoch,
+    mask_file_name,
+    read_devices,
+    read_origin,
+)
 from tokenpath.ingest.kineto.pairing import pair_begin_end
 from tokenpath.ingest.kineto.processes import Pairs, place, read_pairs
 from tokenpath.ingest.kineto.siblings import drop_duplicates
@@ -32,7 +40,7 @@ class _Merge:
     """Gives ids while files are added one by one."""
 
     def __init__(self, options: Options, *, has_several: bool) -> None:
-        self.options = options
+        self._redactor = Redactor(keep_hosts=options.keep_hosts)
         self._has_several = has_several
         self.parts: dict[str, list[pa.Table]] = {}
         self.files: list[tuple[FileRows, Origin, bool]] = []
@@ -52,9 +60,12 @@ class _Merge:
             begin_end = np.concatenate(sorter.begin_end)
             sorter.begin_end = []
             sorter.add_paired(pair_begin_end(begin_end, sorter.losses))
+        origin = read_origin(file.header, file.path.name, file.texts)
+        if origin.host is not None:
+            self._redactor.host(origin.host)
+        file.texts = self._redactor.mask(file.texts)
         pairs = read_pairs(sorter.stores["metadata"], file.pairs, file.texts)
         vendor = settle(sorter.stores["unsorted"], sorter.stores, pairs, sorter.losses)
-        origin = read_origin(file.header, file.path.name, file.texts)
         rows = collect(sorter, origin.base_ns or 0)
         link(rows, sorter)
         source = len(self.files)
@@ -148,7 +159,7 @@ class _Merge:
         names = [pairs.texts[code] for code in codes if code >= 0]
         for number in sorted(used):
             known = listed.get(number)
-            name = None if known is None else known.name
+            name = None if known is None else self._redactor.mask_one(known.name)
             row = {
                 "source_id": source,
                 "index": number,
@@ -166,28 +177,25 @@ class _Merge:
         return ids[which]
 
     def _sources(self) -> pa.Table:
-        hosts: dict[str, str] = {}
+        redactor = self._redactor
         rows = []
         for file, origin, epoch in self.files:
-            host = origin.host
-            if host is not None and not self.options.keep_hosts:
-                host = hosts.setdefault(host, f"host-{len(hosts)}")
             losses = file.sorter.losses
             rows.append(
                 {
-                    "path": file.path.name,
+                    "path": mask_file_name(file.path.name, redactor),
                     "format": "kineto",
                     "reader_version": READER_VERSION,
                     "sha256": file.sha256,
                     "num_bytes": file.num_stored_bytes,
-                    "trace_id": origin.trace_id,
+                    "trace_id": redactor.mask_one(origin.trace_id),
                     "base_time_ns": origin.base_ns,
                     "clock_offset_ns": origin.base_ns or 0,
                     "clock": "epoch" if epoch else "monotonic",
                     "rank": origin.rank,
                     "world_size": origin.world_size,
                     "rank_source": origin.rank_source,
-                    "host": host,
+                    "host": None if origin.host is None else redactor.host(origin.host),
                     "profiler": origin.profiler,
                     "state": "synthetic" if origin.is_synthetic else "measured",
                     "num_events": file.sorter.num_events,

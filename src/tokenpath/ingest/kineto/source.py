@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenpath.ingest.kineto.categories import FIRST_TEXTS
 from tokenpath.ingest.kineto.document import Header, read_document
@@ -16,6 +17,12 @@ from tokenpath.ingest.kineto.window import Window
 from tokenpath.ingest.packed import Unpacked, open_unpacked
 from tokenpath.ingest.reader import Options
 
+if TYPE_CHECKING:
+    from tokenpath.ingest.kineto.fast import FastScanner
+    from tokenpath.ingest.kineto.fast_texts import FastTexts
+
+FAST_FROM_BYTES = 4 * 2**20
+"""Smaller files (unpacked) are read by the slow scanner."""
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
 
@@ -43,23 +50,34 @@ class FileRows:
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
-    sorter = Sorter()
-    if options.scanner == "fast":
-        from tokenpath.ingest.kineto.fast import FastScanner
-        from tokenpath.ingest.kineto.fast_texts import FastTexts
-
-        texts = FastTexts()
-        scanner = FastScanner(texts, sorter)
-    else:
-        texts = SlowTexts()
-        for text in FIRST_TEXTS:
-            texts.code(text)
-        scanner = SlowScanner(texts, sorter)
-    header = read_document(Window(unpacked.chunks), scanner.scan, sorter.losses, str(path))
+    sorter, window = Sorter(), Window(unpacked.chunks)
+    texts, scanner = _choose_scanner(window, sorter, options)
+    header = read_document(window, scanner.scan, sorter.losses, str(path))
     _note_problems(unpacked, sorter.losses)
     return FileRows(
         path, sorter, header, texts.texts(), texts.pairs(), unpacked.num_stored_bytes, _hash(path)
     )
+
+
+def _choose_scanner(
+    window: Window, sorter: Sorter, options: Options
+) -> tuple[SlowTexts | FastTexts, SlowScanner | FastScanner]:
+    """The compiled scanner for large files: loading it takes as long as reading a small one without."""
+    choice = options.scanner
+    if choice == "auto":
+        while len(window.data) < FAST_FROM_BYTES and window.pull(0):
+            pass
+        choice = "slow" if len(window.data) < FAST_FROM_BYTES else "fast"
+    if choice == "fast":
+        from tokenpath.ingest.kineto.fast import FastScanner
+        from tokenpath.ingest.kineto.fast_texts import FastTexts
+
+        fast_texts = FastTexts()
+        return fast_texts, FastScanner(fast_texts, sorter)
+    texts = SlowTexts()
+    for text in FIRST_TEXTS:
+        texts.code(text)
+    return texts, SlowScanner(texts, sorter)
 
 
 def _note_problems(unpacked: Unpacked, losses: Losses) -> None:
