@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.capture.capture import Capture
-from tokenpath.capture.intervals import Intervals, covered, gaps, union
+from tokenpath.capture.intervals import Int64s, Intervals, covered, gaps, union
 from tokenpath.core.units import format_duration
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.gaps import Gaps
@@ -53,9 +53,15 @@ class Artefact:
         return self.end_ns - self.start_ns
 
 
-def main_segment(own: Intervals) -> tuple[int, int]:
-    """Start and end of the busiest part of some intervals, cut where they lie 1 ms or more apart."""
-    far = np.flatnonzero(own.start[1:] - own.end[:-1] >= MIN_GAP_NS) + 1
+def main_segment(own: Intervals, launch_start: Int64s) -> tuple[int, int]:
+    """Start and end of the busiest part of some intervals, cut where they lie 1 ms or more apart.
+
+    Only where what follows had been launched before the gap (`launch_start`, one an interval): a gap
+    that ends with a late launch is the host's and belongs to the time it interrupts.
+    """
+    length = own.start[1:] - own.end[:-1]
+    was_queued = launch_start[1:] <= own.end[:-1] + length // 10
+    far = np.flatnonzero((length >= MIN_GAP_NS) & was_queued) + 1
     first = np.concatenate(([0], far)).astype(np.int64)
     last = np.concatenate((far, [len(own)])).astype(np.int64) - 1
     busy = np.add.reduceat(own.end - own.start, first)

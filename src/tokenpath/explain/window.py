@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.capture.intervals import Int64s, Intervals, gaps, union
@@ -49,14 +50,16 @@ class StepSpans:
     """End of its last kernel."""
     num_busy: int
     """How many there are."""
+    has_prompt: NDArray[np.bool_]
+    """Whether the label of each step names prefill."""
 
 
 def step_spans(capture: Capture, work: DeviceWork) -> StepSpans:
     """When each step ran on a device, by the launches made within it.
 
-    A step whose own work falls into pieces a millisecond or more apart, with nothing of its own in
-    between, is taken where most of its work is: what lies apart was launched early (SGLang launches the
-    next step's first kernel while the current step runs).
+    A step whose own work falls into pieces a millisecond or more apart, though it had been launched all
+    along, is taken where most of its work is: SGLang launches the next step's first kernel while the
+    current step runs, and a split capture then lacks what ran in between.
     """
     of_kernel = capture.ids("kernel", "step_id")[work.row]
     found: list[tuple[int, int, int]] = []
@@ -68,11 +71,22 @@ def step_spans(capture: Capture, work: DeviceWork) -> StepSpans:
         own = union(work.start[rows], work.end[rows])
         if steps[low] == NO_ID or len(own) == 0:
             continue
-        begin, end = main_segment(own)
+        # Rows are sorted by start: the first of each part is the one that ends the gap before it.
+        opening = rows[np.searchsorted(work.start[rows], own.start, side="left")]
+        begin, end = main_segment(own, work.launch_start[opening])
         found.append((int(steps[low]), begin, end))
     found.sort(key=lambda item: (item[1], item[0]))
     columns = np.array(found, np.int64).reshape(-1, 3)
-    return StepSpans(columns[:, 0], columns[:, 1], columns[:, 2], len(found))
+    phases, names = capture.codes("step", "phase")
+    has_prompt = np.array([name in ("prefill", "mixed") for name in names] or [False], np.bool_)
+    phase = phases[columns[:, 0]]
+    return StepSpans(
+        columns[:, 0],
+        columns[:, 1],
+        columns[:, 2],
+        len(found),
+        (phase >= 0) & has_prompt[np.maximum(phase, 0)],
+    )
 
 
 def choose_window(
@@ -162,6 +176,8 @@ def _warm_up_steps(span: StepSpans) -> int:
     while (
         skip < MAX_WARM_UP
         and len(length) - skip > MIN_STEPS
+        # A prefill is as long as its prompts; that it is long says nothing about warm-up.
+        and not span.has_prompt[skip]
         and length[skip] > WARM_UP_RATIO * np.median(length[skip + 1 :])
     ):
         skip += 1
