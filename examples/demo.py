@@ -68,6 +68,7 @@ def main() -> None:
         heading(3, "real: left out, for there is no reference data (TOKENPATH_REFERENCE_DATA)")
     else:
         heading(3, "real: vLLM on an H100, one of four tensor-parallel ranks")
+        print("The first file of this size on a machine compiles the reader: once, some seconds.\n")
         pages.append(explain(real, out / "vllm_h100.html"))
 
     print("Pages, each one self-contained file:")
