@@ -125,8 +125,9 @@ def host_table(capture: Capture, works: Sequence[DeviceWork], figures: LaunchFig
     np.add.at(self_ns, code, own)
     np.add.at(total_ns, code, end - start)
     np.maximum.at(longest, code, end - start)
-    seen = np.flatnonzero(count)
-    shown = seen[np.argsort(-self_ns[seen], kind="stable")][:MAX_ROWS]
+    seen = np.flatnonzero(count).tolist()
+    # By name where self times are equal: codes follow the order of the file.
+    shown = sorted(seen, key=lambda c: (-int(self_ns[c]), names[c], layers[c]))[:MAX_ROWS]
     rows: list[Sequence[Cell]] = [
         (
             names[c],

@@ -101,7 +101,10 @@ def kernel_table(capture: Capture, works: Sequence[DeviceWork]) -> ShownTable:
     total = groups.total()
     all_ns = int(total.sum())
     p50, p99 = groups.nearest_rank(0.5), groups.nearest_rank(0.99)
-    shown = np.argsort(-total, kind="stable")[:MAX_ROWS]
+    # By name where totals are equal: codes follow the order of the file.
+    by_name = [names[key] for key in groups.key]
+    longest = sorted(range(len(total)), key=lambda g: (-int(total[g]), by_name[g]))
+    shown = np.array(longest[:MAX_ROWS], np.int64)
     example = _examples(capture, row[groups.order[groups.first]][shown])
     p50_delay, p50_depth = (_median_known(code, values, groups.key) for values in (delay, depth))
     rows: list[Sequence[Cell]] = []
