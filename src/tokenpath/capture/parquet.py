@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.tables import SCHEMA_VERSION, TABLES
@@ -52,6 +51,9 @@ def write_capture(capture: Capture, folder: Path) -> None:
 
 
 def _write_tables(capture: Capture, folder: Path) -> None:
+    # Imported here: reading a trace needs no Parquet, and the import takes a twentieth of a second.
+    import pyarrow.parquet as pq
+
     tables = {name: capture.num_rows(name) for name in TABLES if capture.num_rows(name)}
     for name in tables:
         try:
@@ -115,6 +117,9 @@ def _read_marker(path: Path) -> dict[str, int]:
 
 
 def _read_table(folder: Path, name: str, num_rows: int) -> pa.Table:
+    # Imported here: reading a trace needs no Parquet, and the import takes a twentieth of a second.
+    import pyarrow.parquet as pq
+
     path = folder / f"{name}.parquet"
     expected = TABLES[name].schema
     try:

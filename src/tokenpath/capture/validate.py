@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.tables import TABLES
@@ -44,6 +43,8 @@ def _check_ids(capture: Capture, table: str, column: str, where: str) -> None:
     if target not in TABLES:
         return
     num_rows = capture.num_rows(target)
+    import pyarrow.compute as pc
+
     # Not by way of Capture.ids: there a stored -1 looks like NULL.
     ids = capture[table][column]
     wrong = np.flatnonzero(
