@@ -112,6 +112,16 @@ def event_wait() -> Case:
     return Case(trace, {"event_wait": 2_000})
 
 
+def wait_of_another_stream() -> Case:
+    """Stream 20 waits for stream 8, which ends last; stream 7 waits for nothing but itself."""
+    trace = Trace().launched(GEMM, launch_us=0, start_us=100, dur_us=50)
+    trace.launched(GEMM, launch_us=5, start_us=100, dur_us=51, stream=8)
+    trace.call("cudaStreamWaitEvent", 22, 1, correlation=502)
+    trace.sync("Stream Wait Event", 22, 1, stream=20, correlation=502, wait_on_stream=8)
+    trace.launched(GEMM, launch_us=30, start_us=152, dur_us=10)
+    return Case(trace, {"stream_dependency": 1_000})
+
+
 def collective_wait() -> Case:
     """The same behind a collective from 105 to 150, which runs alone from 110 on."""
     trace = Trace().launched(GEMM, launch_us=0, start_us=100, dur_us=10)
@@ -217,7 +227,7 @@ def exposed_behind_the_longer_of_two() -> Case:
 
 CASES: tuple[Callable[[], Case], ...] = (
     host_op, host_api, host_python, host_wait, host_allocator, host_untraced, host_synchronize,
-    host_memcpy, launch_latency, stream_dependency, event_wait, collective_wait, graph_internal,
+    host_memcpy, launch_latency, stream_dependency, event_wait, wait_of_another_stream, collective_wait, graph_internal,
     communication_order, custom_communication_order, memcpy_order, no_work, launch_not_in_file,
     launch_without_correlation, queued_unexplained, exposed_late, exposed_at_the_end,
     exposed_before_an_unlaunched_kernel, exposed_without_an_order, exposed_behind_the_longer_of_two,

@@ -107,16 +107,20 @@ class Waits:
         waited_at = self.call_start[np.maximum(position, 0)]
         exists = (position >= 0) & (self.call_thread[np.maximum(position, 0)] == thread)
         before = _launch_before(work)[kernel]
-        own = exists & (waited_at < launch) & ((before < 0) | (waited_at > before))
+        own = exists & (waited_at < launch) & (waited_at > before)
         found[own & (found == self.NONE)] = self.EVENT
 
 
 def last_on_stream(group: Int64s, value: Int64s, at_group: Int64s, at_value: Int64s) -> Int64s:
-    """Position of the last row of the group with at most this value; -1 or another group's for none."""
+    """Position of the last row of the group with at most this value.
+
+    For none the position before the group's first row, and -1 for a group without rows.
+    """
     distinct = np.unique(group)
     codes = np.searchsorted(distinct, group).astype(np.int32)
     at_codes = np.minimum(np.searchsorted(distinct, at_group), len(distinct) - 1).astype(np.int32)
     result: Int64s = search_grouped(codes, value, at_codes, at_value) - 1
+    result[distinct[at_codes] != at_group] = -1
     return result
 
 
@@ -130,21 +134,22 @@ def previous_on_stream(work: DeviceWork) -> Int32s:
 
 
 def _launch_before(work: DeviceWork) -> Int64s:
-    """Start of the launch before each one's on its stream; -1 for the first."""
-    result = np.full(len(work.call), -1, np.int64)
+    """Start of the launch before each one's on its stream; NO_LAUNCH for the first."""
+    result = np.full(len(work.call), NO_LAUNCH, np.int64)
     order = np.lexsort((work.launch_start, work.stream))
     stream, launch = work.stream[order], work.launch_start[order]
     # All nodes of a graph share one launch: the launch before is the last different one.
     changed = np.flatnonzero((stream[1:] == stream[:-1]) & (launch[1:] != launch[:-1])) + 1
-    previous = np.full(len(order), -1, np.int64)
+    previous = np.full(len(order), NO_LAUNCH, np.int64)
     previous[changed] = launch[changed - 1]
-    carried = np.maximum.accumulate(np.where(previous >= 0, np.arange(len(order)), -1))
+    known = previous != NO_LAUNCH
+    carried = np.maximum.accumulate(np.where(known, np.arange(len(order)), -1))
     first_of_stream = np.flatnonzero(np.diff(stream, prepend=stream[0] - 1))
     begin = np.zeros(len(order), np.int64)
     begin[first_of_stream] = first_of_stream
     begin = np.maximum.accumulate(begin)
     valid = carried >= begin
-    result[order] = np.where(valid, previous[np.maximum(carried, 0)], -1)
+    result[order] = np.where(valid, previous[np.maximum(carried, 0)], NO_LAUNCH)
     return result
 
 
