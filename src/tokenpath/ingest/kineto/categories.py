@@ -93,12 +93,13 @@ MTIA_CODE = _CODE[_MTIA]
 PROFILER_RANGE_CODE = _CODE["cuda_profiler_range"]
 HIP_CATEGORIES = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 
-_OF_COMPLETE = np.full(len(FIRST_TEXTS) + 1, Sort.UNSORTED, np.uint8)
+SORT_OF_COMPLETE = np.full(len(FIRST_TEXTS) + 1, Sort.UNSORTED, np.uint8)
 """Sort of a complete event by category code; the last entry is for every other code."""
 for _name, _sort in _CATEGORIES.items():
-    _OF_COMPLETE[_CODE[_name]] = _sort
+    SORT_OF_COMPLETE[_CODE[_name]] = _sort
 
-_OF_PHASE = np.full(256, Sort.OTHER_PHASE, np.uint8)
+SORT_OF_PHASE = np.full(256, Sort.OTHER_PHASE, np.uint8)
+"""Sort of an event that is not complete, by the ASCII code of its phase."""
 for _phase, _sort in {
     "M": Sort.METADATA,
     "s": Sort.FLOW,
@@ -112,10 +113,11 @@ for _phase, _sort in {
     "E": Sort.BEGIN_END,
     "C": Sort.COUNTER,
 }.items():
-    _OF_PHASE[ord(_phase)] = _sort
+    SORT_OF_PHASE[ord(_phase)] = _sort
 
-_IS_LAUNCH_FLOW = np.zeros(len(FIRST_TEXTS) + 1, bool)
-_IS_LAUNCH_FLOW[[_CODE[text] for text in (*_LAUNCH_FLOWS, _AUTOGRAD_FLOW)]] = True
+LAUNCH_FLOW_OF_CATEGORY = np.zeros(len(FIRST_TEXTS) + 1, bool)
+"""Whether an arrow says nothing that its ends do not; by category code, the last entry for the rest."""
+LAUNCH_FLOW_OF_CATEGORY[[_CODE[text] for text in (*_LAUNCH_FLOWS, _AUTOGRAD_FLOW)]] = True
 
 
 def sort_rows(
@@ -124,10 +126,10 @@ def sort_rows(
     """The `Sort` of each raw row."""
     known = len(FIRST_TEXTS)
     index = np.where((category >= 0) & (category < known), category, known)
-    sort = _OF_PHASE[phase]
+    sort = SORT_OF_PHASE[phase]
     complete = phase == ord("X")
-    sort[complete] = _OF_COMPLETE[index[complete]]
-    sort[(sort == Sort.FLOW) & _IS_LAUNCH_FLOW[index]] = Sort.LAUNCH_FLOW
+    sort[complete] = SORT_OF_COMPLETE[index[complete]]
+    sort[(sort == Sort.FLOW) & LAUNCH_FLOW_OF_CATEGORY[index]] = Sort.LAUNCH_FLOW
     memory = (name == MEMORY_CODE) | (name == OUT_OF_MEMORY_CODE)
     sort[(sort == Sort.INSTANT) & memory] = Sort.MEMORY
     return sort

@@ -107,7 +107,8 @@ def _move_collectives(sorter: Sorter, name: str, keep: NDArray[np.bool_]) -> Non
     store.num_rows = 0
     columns["row"] = new_of_old[row].astype(np.int32)
     if chosen.any():
-        store.append_columns({k: v[chosen] for k, v in columns.items() if v is not None})
+        kept = {k: v[chosen] for k, v in columns.items() if v is not None}
+        store.append_columns(kept, int(chosen.sum()))
 
 
 def link(rows: Rows, sorter: Sorter) -> None:

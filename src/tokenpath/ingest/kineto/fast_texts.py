@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import FIRST_TEXTS, PROFILER_RANGE_CODE
 from tokenpath.ingest.kineto.columns import ARGUMENTS
-from tokenpath.ingest.kineto.scan_json import GROW
-from tokenpath.ingest.kineto.scan_texts import code_of, fill_pair_slots, fill_slots, mix, pair_of
+from tokenpath.ingest.kineto.machine_code import load_entry
 from tokenpath.ingest.kineto.state import (
+    ENTRY_WORDS,
+    GROW,
     KEY_ENTRY_BYTES,
     NUM_KEY_SLOTS,
     NUM_STATE,
+    Op,
     S,
     Tag,
 )
@@ -32,10 +33,9 @@ class FastTexts:
 
     def __init__(self) -> None:
         self.state = np.zeros(NUM_STATE, np.int64)
+        self._entry = load_entry()
         self._keys = make_key_table()
-        self._hashes = np.zeros(_FIRST_TEXTS, np.int64)
-        self._starts = np.zeros(_FIRST_TEXTS + 1, np.int64)
-        self._tags = np.zeros(_FIRST_TEXTS, np.uint8)
+        self._entries = np.zeros((_FIRST_TEXTS, ENTRY_WORDS), np.int64)
         self._arena = np.zeros(_FIRST_ARENA + _BEHIND, np.uint8)
         self._pairs = np.zeros(_FIRST_PAIRS, np.int64)
         self._slots = np.zeros(0, np.int32)
@@ -48,12 +48,19 @@ class FastTexts:
         for text in FIRST_TEXTS:
             self.code(text)
 
+    def run(self, op: Op, a: int = 0, b: int = 0, c: int = 0) -> int:
+        """Call the compiled code; the interpreter is free for other threads meanwhile."""
+        return self._entry(address(self.state), int(op), a, b, c)
+
     def code(self, text: str) -> int:
         """The code of a text, a new one for a new text."""
         data = np.frombuffer(readable(text).encode() + b"\0" * _BEHIND, np.uint8)
-        size = len(data) - _BEHIND
+        return self.code_of_bytes(data, len(data) - _BEHIND, Tag.PLAIN)
+
+    def code_of_bytes(self, data: NDArray[np.uint8], size: int, tag: int) -> int:
+        """The code of the first `size` bytes; at least 8 more must follow them."""
         while True:
-            code = int(code_of(address(self.state), address(data), size, int(Tag.PLAIN)))
+            code = self.run(Op.CODE_OF, address(data), size, int(tag))
             if code != GROW:
                 return code
             self.grow(size)
@@ -61,24 +68,20 @@ class FastTexts:
     def pair(self, pid: int, tid: int) -> int:
         """The number of a (pid, tid) pair, given as codes."""
         while True:
-            number = int(pair_of(address(self.state), pid, tid))
+            number = self.run(Op.PAIR_OF, pid, tid)
             if number != GROW:
                 return number
             self.grow(0)
 
     def grow(self, num_bytes: int) -> None:
         """Make room in whichever table is full, for a text of `num_bytes` at least."""
-        num_texts, num_pairs = self.num_texts, self.num_pairs
-        if num_texts + 64 > len(self._hashes):
-            size = 2 * len(self._hashes)
-            self._hashes = _grown(self._hashes, size)
-            self._starts = _grown(self._starts, size + 1)
-            self._tags = _grown(self._tags, size)
-        used = int(self._starts[num_texts])
+        if self.num_texts + 64 > len(self._entries):
+            self._entries = _grown(self._entries, 2 * len(self._entries))
+        used = int(self.state[S.ARENA_USED])
         if used + num_bytes + 2**16 > len(self._arena) - _BEHIND:
-            size = max(2 * used, used + num_bytes + 2**17)
+            size = used + max(used, num_bytes + 2**17)
             self._arena = _grown(self._arena, size + _BEHIND)
-        if num_pairs + 64 > len(self._pairs):
+        if self.num_pairs + 64 > len(self._pairs):
             self._pairs = _grown(self._pairs, 2 * len(self._pairs))
         self._publish()
 
@@ -95,46 +98,28 @@ class FastTexts:
     def _publish(self) -> None:
         """Write the addresses and sizes of the tables into the state; rebuild slots that are too few."""
         state = self.state
-        if len(self._slots) < 2 * len(self._hashes):
-            self._slots = np.zeros(2 * len(self._hashes), np.int32)
-            count = self.num_texts
-            fill_slots(address(self._slots), len(self._slots) - 1, address(self._hashes), count)
-        if len(self._pair_slots) < 2 * len(self._pairs):
-            self._pair_slots = np.zeros(2 * len(self._pairs), np.int32)
-            slots, count = self._pair_slots, self.num_pairs
-            fill_pair_slots(address(slots), len(slots) - 1, address(self._pairs), count)
-        state[S.SLOTS], state[S.SLOT_MASK] = address(self._slots), len(self._slots) - 1
-        state[S.HASHES], state[S.STARTS] = address(self._hashes), address(self._starts)
-        state[S.TAGS], state[S.ARENA] = address(self._tags), address(self._arena)
-        state[S.MAX_TEXTS], state[S.MAX_ARENA] = len(self._hashes), len(self._arena) - _BEHIND
-        state[S.PAIR_SLOTS], state[S.PAIR_MASK] = (
-            address(self._pair_slots),
-            len(self._pair_slots) - 1,
-        )
+        state[S.ENTRIES], state[S.MAX_TEXTS] = address(self._entries), len(self._entries)
+        state[S.ARENA], state[S.MAX_ARENA] = address(self._arena), len(self._arena) - _BEHIND
         state[S.PAIRS], state[S.MAX_PAIRS] = address(self._pairs), len(self._pairs)
-
-    def raw(self, code: int) -> bytes:
-        """The bytes of a text as they stand in the arena."""
-        return self._arena[self._starts[code] : self._starts[code + 1]].tobytes()
-
-    def tag(self, code: int) -> int:
-        """How the bytes become the text."""
-        return int(self._tags[code])
+        if len(self._slots) < 2 * len(self._entries):
+            self._slots = np.zeros(2 * len(self._entries), np.int32)
+            state[S.SLOTS], state[S.SLOT_MASK] = address(self._slots), len(self._slots) - 1
+            self.run(Op.FILL_SLOTS, self.num_texts)
+        if len(self._pair_slots) < 2 * len(self._pairs):
+            slots = self._pair_slots = np.zeros(2 * len(self._pairs), np.int32)
+            state[S.PAIR_SLOTS], state[S.PAIR_MASK] = address(slots), len(slots) - 1
+            self.run(Op.FILL_PAIR_SLOTS, self.num_pairs)
 
     def text(self, code: int) -> str:
         """The text of a code."""
-        return _decode(self.raw(code), int(self._tags[code]))
+        _, start, size = self._entries[code].tolist()
+        return _decode(self._arena[start : start + (size >> 2)].tobytes(), size & 3)
 
     def texts(self) -> list[str]:
         """All texts by code."""
-        return list(self._all_texts())
-
-    def _all_texts(self) -> Iterator[str]:
-        data = self._arena[: self._starts[self.num_texts]].tobytes()
-        starts = self._starts[: self.num_texts + 1].tolist()
-        tags = self._tags[: self.num_texts].tolist()
-        for code, tag in enumerate(tags):
-            yield _decode(data[starts[code] : starts[code + 1]], tag)
+        data = self._arena[: int(self.state[S.ARENA_USED])].tobytes()
+        rows = self._entries[: self.num_texts, 1:].tolist()
+        return [_decode(data[start : start + (size >> 2)], size & 3) for start, size in rows]
 
     def pairs(self) -> list[tuple[int, int]]:
         """All pairs by number."""
@@ -157,7 +142,7 @@ def address(array: NDArray[np.generic]) -> int:
 
 
 def _grown(array: NDArray[np.generic], size: int) -> NDArray[np.generic]:
-    larger = np.zeros(size, array.dtype)
+    larger = np.zeros((size, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
 
@@ -171,10 +156,17 @@ def make_key_table() -> NDArray[np.uint8]:
         word = (
             int.from_bytes(data[:8], "little") if len(data) >= 8 else int.from_bytes(data, "little")
         )
-        slot = int(mix(np.int64(word ^ len(data)))) & (NUM_KEY_SLOTS - 1)
+        slot = _mix(word ^ len(data)) & (NUM_KEY_SLOTS - 1)
         while entries[slot, 0]:
             slot = (slot + 1) % NUM_KEY_SLOTS
         head = np.array([len(data), 8 * column, kind], np.int64)
         entries[slot, :24] = head.view(np.uint8)
         entries[slot, 24 : 24 + len(data)] = np.frombuffer(data, np.uint8)
     return table
+
+
+def _mix(value: int) -> int:
+    """`compiled.texts.mix`, for the table of keys."""
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) % 2**64
+    return value ^ value >> 31

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from dataclasses import dataclass
 
-import numpy as np
-
-from tokenpath.ingest.kineto.columns import NUM_COLUMNS
 from tokenpath.ingest.kineto.event import MAX_DEPTH, NotAnEvent, depth_of, make_row
-from tokenpath.ingest.kineto.sorting import Sorter
+from tokenpath.ingest.kineto.rows import Sink
 from tokenpath.ingest.kineto.special import keep_special
 from tokenpath.ingest.kineto.texts import Texts, make_decoder
 from tokenpath.ingest.kineto.window import Window
@@ -19,7 +15,6 @@ from tokenpath.ingest.kineto.window import Window
 MAX_VALUE_BYTES = 64 * 2**20
 """One JSON value (an event, a header entry) larger than this is damage, not a trace."""
 _SEGMENT_BYTES = 2**20
-_ROWS_PER_CHUNK = 8192
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _RESYNC = re.compile(rb'[,}\]][ \t\r\n]*(?=\{[ \t\r\n]*")|\}[ \t\r\n]*(?=\][ \t\r\n]*(?:[,}]|\Z))')
 """Where an event may begin or the list of events end, after a damaged one."""
@@ -116,10 +111,10 @@ def find_next_event(window: Window, start: int) -> int:
 class SlowScanner:
     """Reads the list of events with the standard decoder."""
 
-    def __init__(self, texts: Texts, sorter: Sorter) -> None:
+    def __init__(self, texts: Texts, sink: Sink) -> None:
         self._texts = texts
-        self._sorter = sorter
-        self._buffer = array("q")
+        self._sink = sink
+        self._sorter = sink.sorter
 
     def scan(self, window: Window, start: int) -> tuple[int, bool]:
         """Read events from the byte after `[` on; (offset after them, whether `]` was reached)."""
@@ -128,15 +123,15 @@ class SlowScanner:
             data = window.read(at, _SEGMENT_BYTES)
             at, state = self._scan_segment(decode(data), at, is_last=len(data) < _SEGMENT_BYTES)
             if state == "end":
-                self.flush()
+                self._sink.flush()
                 return at, True
             if state == "more" and len(data) < _SEGMENT_BYTES:
-                self.flush()
+                self._sink.flush()
                 return at, False
             if state == "hard":
                 at, ended = self.scan_one(window, at)
                 if ended:
-                    self.flush()
+                    self._sink.flush()
                     return at, False
 
     def scan_one(self, window: Window, start: int) -> tuple[int, bool]:
@@ -154,13 +149,6 @@ class SlowScanner:
             return after, ended
         self._keep(found.value, start)
         return found.end, False
-
-    def flush(self) -> None:
-        """Hand the rows gathered so far to the sorter."""
-        if self._buffer:
-            rows = np.frombuffer(self._buffer, np.int64).reshape(-1, NUM_COLUMNS)
-            self._buffer = array("q")
-            self._sorter.add(rows)
 
     def _scan_segment(self, text: str, start: int, *, is_last: bool) -> tuple[int, str]:
         """(offset reached, `end` | `more` text needed | `hard` value to be read alone)."""
@@ -209,6 +197,4 @@ class SlowScanner:
             return
         if keep_special(value, row, self._texts, sorter):
             return
-        self._buffer.extend(row)
-        if len(self._buffer) >= _ROWS_PER_CHUNK * NUM_COLUMNS:
-            self.flush()
+        self._sink.add(row)

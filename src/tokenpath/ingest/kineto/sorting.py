@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import NUM_SORTS, Sort, sort_rows
-from tokenpath.ingest.kineto.columns import NULL, NUM_COLUMNS, Col, Flag
-from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.kineto.columns import NULL, Col, Flag
+from tokenpath.ingest.kineto.losses import Losses, Reason
 from tokenpath.ingest.kineto.stores import Field, Store, int32, int64, real, text
 
 Rows = NDArray[np.int64]
@@ -116,7 +116,8 @@ TEXT_FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Which columns of a store are text codes; columns named `pair` are pair numbers."""
 
-_STORE_OF = {
+STORE_OF: dict[Sort, str] = {
+    Sort.KERNEL: "kernel",
     Sort.OP: "op",
     Sort.FRAME: "frame",
     Sort.API_CALL: "api_call",
@@ -125,13 +126,17 @@ _STORE_OF = {
     Sort.DEVICE_RANGE: "device_range",
     Sort.SYNC: "sync",
     Sort.UNSORTED: "unsorted",
+    Sort.MEMORY: "memory",
+    Sort.METADATA: "metadata",
+    Sort.FLOW: "flow",
 }
-_NOT_KEPT = {
-    Sort.LAUNCH_FLOW: ("flow arrow", False),
-    Sort.PROFILER_SPAN: ("profiler span", False),
-    Sort.INSTANT: ("instant", False),
-    Sort.CUDA_EVENT: ("cuda_event record", True),
-    Sort.OTHER_PHASE: ("other phase", True),
+"""The store of each sort of event that is kept as it is; all device work goes into one."""
+_NOT_KEPT: dict[Sort, Reason] = {
+    Sort.LAUNCH_FLOW: Reason.FLOW,
+    Sort.PROFILER_SPAN: Reason.PROFILER_SPAN,
+    Sort.INSTANT: Reason.INSTANT,
+    Sort.CUDA_EVENT: Reason.CUDA_EVENT,
+    Sort.OTHER_PHASE: Reason.OTHER_PHASE,
 }
 
 
@@ -163,8 +168,9 @@ class Sorter:
 
     def _add_sorted(self, rows: Rows, sort: NDArray[np.uint8]) -> None:
         # All device work goes into one store, in the order of the file.
-        group = np.where(sort <= Sort.MEMSET, np.uint8(Sort.KERNEL), sort)
-        rows[:, Col.ID] = np.where(sort <= Sort.MEMSET, sort, rows[:, Col.ID])
+        is_work = sort <= Sort.MEMSET
+        group = np.where(is_work, np.uint8(Sort.KERNEL), sort)
+        rows[:, Col.ID] = np.where(is_work, sort, rows[:, Col.ID])
         order = np.argsort(group, kind="stable")
         ends = np.cumsum(np.bincount(group, minlength=NUM_SORTS))
         for number in range(NUM_SORTS):
@@ -174,42 +180,26 @@ class Sorter:
 
     def _keep(self, sort: Sort, rows: Rows, chosen: NDArray[np.intp]) -> None:
         if sort in _NOT_KEPT:
-            reason, lost = _NOT_KEPT[sort]
-            self._lose(reason, rows[chosen[0]][np.newaxis], len(chosen), lost=lost)
+            self._count(_NOT_KEPT[sort], rows[chosen[:1]], len(chosen))
             return
         part = rows if len(chosen) == len(rows) else rows[chosen]
         if sort is Sort.METADATA:
-            self._keep_metadata(part)
+            self._count(Reason.METADATA, part, len(part))
+            named = part[part[:, Col.META] != NULL]
+            columns = (named[:, column] for column in (Col.NAME, Col.PAIR, Col.META))
+            distinct_metadata(self.stores["metadata"], *columns)
             return
         part = self._check_times(part, has_end=sort <= Sort.UNSORTED)
+        if sort is Sort.MEMORY:
+            part = self._drop(part, part[:, Col.BYTES] == NULL, Reason.MEMORY_WITHOUT_BYTES)
         if len(part) == 0:
             return
-        if sort is Sort.KERNEL:
-            self._keep_collectives("kernel", part)
-            self.stores["kernel"].append(part)
-        elif sort is Sort.MEMORY:
-            part = self._require(part, Col.BYTES, "memory event without bytes")
-            if len(part):
-                self.stores["memory"].append(part)
-        elif sort is Sort.FLOW:
-            self.stores["flow"].append(part)
-        elif sort is Sort.BEGIN_END:
-            self.begin_end.append(_pack(part))
-        elif sort in _STORE_OF:
-            if sort is Sort.OP:
-                self._keep_collectives("op", part)
-            self.stores[_STORE_OF[sort]].append(part)
-
-    def _keep_metadata(self, rows: Rows) -> None:
-        """The distinct ones: some profilers repeat the same name a hundred thousand times."""
-        self._lose("metadata", rows[:1], len(rows), lost=False)
-        columns = [Col.NAME, Col.PAIR, Col.META]
-        named = rows[rows[:, Col.META] != NULL][:, columns]
-        if len(named):
-            _, first = np.unique(named, axis=0, return_index=True)
-            kept = named[np.sort(first)].astype(np.int32)
-            names = dict(zip(("name", "pair", "meta"), kept.T.copy(), strict=True))
-            self.stores["metadata"].append_columns(names)
+        if sort is Sort.BEGIN_END:
+            self.begin_end.append(part.copy())
+            return
+        if sort in (Sort.KERNEL, Sort.OP):
+            self._keep_collectives(STORE_OF[sort], part)
+        self.stores[STORE_OF[sort]].append(part)
 
     def _keep_collectives(self, store: str, rows: Rows) -> None:
         has = np.flatnonzero(rows[:, Col.COLLECTIVE] != NULL)
@@ -223,49 +213,45 @@ class Sorter:
         flags = rows[:, Col.FLAGS]
         if flags.any():
             outside = Flag.TS_RANGE | (Flag.DUR_RANGE if has_end else 0)
-            rows = self._drop(rows, (flags & outside) != 0, "timestamp out of range")
-            cut = (rows[:, Col.FLAGS] & Flag.SUB_NS) != 0
-            self._repair("digits below a nanosecond", rows[cut], lost=False)
-        rows = self._drop(rows, rows[:, Col.TS] == NULL, "missing timestamp")
+            rows = self._drop(rows, (flags & outside) != 0, Reason.OUT_OF_RANGE)
+            cut = rows[(rows[:, Col.FLAGS] & Flag.SUB_NS) != 0]
+            self._count(Reason.CUT_DIGITS, cut, len(cut))
+        rows = self._drop(rows, rows[:, Col.TS] == NULL, Reason.MISSING_TIMESTAMP)
         if not has_end or len(rows) == 0:
             return rows
-        dur = rows[:, Col.DUR]
-        missing = dur == NULL
+        missing = rows[:, Col.DUR] == NULL
         if missing.any():
-            self._repair("missing duration", rows[missing], lost=True)
-            dur[missing] = 0
-        if dur.min() < 0:
-            rows = self._drop(rows, dur < 0, "negative duration")
-            dur = rows[:, Col.DUR]
-        start = rows[:, Col.TS]
-        # Both are int64 and dur >= 0, so a sum that wraps is smaller than start.
-        end = start + dur
-        if (end < start).any():
-            wraps = end < start
-            rows, end = self._drop(rows, wraps, "timestamp out of range"), end[~wraps]
+            self._count(Reason.MISSING_DURATION, rows[missing], int(missing.sum()))
+            rows[missing, Col.DUR] = 0
+        rows = self._drop(rows, rows[:, Col.DUR] < 0, Reason.NEGATIVE_DURATION)
+        # Both are int64 and the duration is not negative, so a sum that wraps is below the start.
+        end = rows[:, Col.TS] + rows[:, Col.DUR]
+        wraps = end < rows[:, Col.TS]
+        rows, end = self._drop(rows, wraps, Reason.OUT_OF_RANGE), end[~wraps]
         rows[:, Col.DUR] = end
         return rows
 
-    def _require(self, rows: Rows, column: Col, reason: str) -> Rows:
-        return self._drop(rows, rows[:, column] == NULL, reason)
-
-    def _drop(self, rows: Rows, wrong: Mask, reason: str) -> Rows:
+    def _drop(self, rows: Rows, wrong: Mask, reason: Reason) -> Rows:
         if not wrong.any():
             return rows
-        self._lose(reason, rows[wrong], int(wrong.sum()))
+        self._count(reason, rows[wrong], int(wrong.sum()))
         return rows[~wrong]
 
-    def _lose(self, reason: str, rows: Rows, num_events: int, *, lost: bool = True) -> None:
-        offset, what = int(rows[0, Col.OFFSET]), f"phase {chr(rows[0, Col.PHASE])}"
-        self.losses.add(reason, num_events, offset=offset, what=what, lost=lost)
-
-    def _repair(self, reason: str, rows: Rows, *, lost: bool) -> None:
-        if len(rows):
-            offset = int(rows[0, Col.OFFSET])
-            self.losses.add(reason, len(rows), offset=offset, lost=lost, dropped=False)
+    def _count(self, reason: Reason, rows: Rows, num_events: int) -> None:
+        """Count events, the first of which is the first of `rows`."""
+        if num_events:
+            offset, phase = int(rows[0, Col.OFFSET]), int(rows[0, Col.PHASE])
+            self.losses.count(reason, num_events, offset, phase)
 
 
-def _pack(rows: Rows) -> Rows:
-    """Begin and end events wait for their partners as whole rows; few traces have any."""
-    assert rows.shape[1] == NUM_COLUMNS
-    return rows.copy()
+def distinct_metadata(
+    store: Store, name: NDArray[np.generic], pair: NDArray[np.generic], meta: NDArray[np.generic]
+) -> None:
+    """Append the distinct ones: some profilers repeat a name a hundred thousand times."""
+    if len(name) == 0:
+        return
+    named = np.stack((name, pair, meta), axis=1)
+    _, first = np.unique(named, axis=0, return_index=True)
+    kept = named[np.sort(first)].astype(np.int32)
+    columns = dict(zip(("name", "pair", "meta"), kept.T.copy(), strict=True))
+    store.append_columns(columns, len(kept))

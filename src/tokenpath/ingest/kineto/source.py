@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tokenpath.ingest.kineto.categories import FIRST_TEXTS
 from tokenpath.ingest.kineto.document import Header, read_document
 from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.kineto.rows import RowBuffer
 from tokenpath.ingest.kineto.slow import SlowScanner
 from tokenpath.ingest.kineto.sorting import Sorter
 from tokenpath.ingest.kineto.texts import SlowTexts
@@ -77,7 +78,7 @@ def _choose_scanner(
     texts = SlowTexts()
     for text in FIRST_TEXTS:
         texts.code(text)
-    return texts, SlowScanner(texts, sorter)
+    return texts, SlowScanner(texts, RowBuffer(sorter))
 
 
 def _note_problems(unpacked: Unpacked, losses: Losses) -> None:

@@ -14,21 +14,20 @@ class S(enum.IntEnum):
     """Address of the first byte that may not be read as text; PADDING bytes follow it."""
     BASE = 2
     """Added to an address to give the offset in the file."""
-    ROWS = 3
-    """Raw rows, NUM_COLUMNS int64 each."""
-    NUM_ROWS = 4
-    MAX_ROWS = 5
+    ROW = 3
+    """The raw row of the event at hand, NUM_COLUMNS int64."""
+    GROUPS = 4
+    """NUM_GROUPS entries of GROUP_WORDS int64 (see `G`)."""
+    FULL_GROUP = 5
+    """Out, with GROUP_FULL: which group."""
     SLOTS = 6
     """Hash table of texts: int32 code + 1, or 0."""
     SLOT_MASK = 7
-    HASHES = 8
-    """int64 by code."""
-    STARTS = 9
-    """int64 by code, one more than codes: where each text begins in the arena."""
-    TAGS = 10
-    """uint8 by code: a `Tag`."""
-    ARENA = 11
+    ENTRIES = 8
+    """ENTRY_WORDS int64 by code: hash, start in the arena, size << 2 | `Tag`."""
+    ARENA = 9
     """The bytes of the texts, and 8 more."""
+    ARENA_USED = 10
     NUM_TEXTS = 12
     MAX_TEXTS = 13
     MAX_ARENA = 14
@@ -45,11 +44,21 @@ class S(enum.IntEnum):
     """Text code of the category that the scanner leaves to the slow one."""
     SEED = 22
     """Of the text hash."""
-    HAS_LONG_REALS = 23
-    """1 once a row holds a LONG_REAL."""
+    SORT_OF_PHASE = 23
+    """uint8 by phase: a `Sort`."""
+    SORT_OF_CATEGORY = 24
+    """uint8 by category code, one more for all other codes: the `Sort` of a complete event."""
+    LAUNCH_FLOWS = 25
+    """uint8 by category code, one more: whether a flow of the category repeats the correlation id."""
+    NUM_KNOWN_TEXTS = 26
+    """Codes below this have entries of their own in the two tables above."""
+    COUNTS = 27
+    """A count, the offset and the phase of the first one, by `Count`."""
+    NUM_EVENTS = 28
 
 
-NUM_STATE = len(S)
+NUM_STATE = max(S) + 1
+ENTRY_WORDS = 3
 
 
 class Status(enum.IntEnum):
@@ -63,7 +72,8 @@ class Status(enum.IntEnum):
     """A value that only the slow scanner can judge."""
     GROW = 3
     """The tables of texts or pairs are full."""
-    ROWS_FULL = 4
+    GROUP_FULL = 4
+    """FULL_GROUP has to be emptied before the event can be kept."""
 
 
 class Tag(enum.IntEnum):
@@ -75,6 +85,52 @@ class Tag(enum.IntEnum):
     JSON = 2
     """JSON, to be written compactly."""
 
+
+class G(enum.IntEnum):
+    """Fields of a group: rows that go to one store, column by column."""
+
+    NUM_ROWS = 0
+    MAX_ROWS = 1
+    NUM_BEFORE = 2
+    """Rows that were taken out earlier."""
+    NUM_FIELDS = 3
+    FIELDS = 4
+    """For each field: its offset in the raw row, the address of its column, bytes a value."""
+
+
+class Group(enum.IntEnum):
+    """Groups beyond those that are numbered like the `Sort` of their rows."""
+
+    OP_COLLECTIVE = 22
+    KERNEL_COLLECTIVE = 23
+
+
+NUM_GROUPS = 24
+GROUP_WORDS = len(G)
+FIELD_WORDS = 3
+
+
+class Op(enum.IntEnum):
+    """What the compiled entry point does; its arguments are (state, op, a, b, c)."""
+
+    SCAN = 0
+    """Scan from POSITION on: a `Status`."""
+    COMMIT = 1
+    """Keep the row at ROW: 0, or GROUP_FULL."""
+    CODE_OF = 2
+    """Code of `b` bytes at `a` with tag `c`, or GROW."""
+    PAIR_OF = 3
+    """Number of the pair of codes (a, b), or GROW."""
+    FILL_SLOTS = 4
+    """Enter `a` texts into the empty table of slots."""
+    FILL_PAIR_SLOTS = 5
+    """Enter `a` pairs into the empty table of pair slots."""
+
+
+PADDING = 32
+"""Bytes that must be readable behind the last position that the scanner looks at."""
+GROW = -3
+"""Result of CODE_OF and PAIR_OF when a table is too full."""
 
 LONG_REAL = 0x7FF8 << 48
 """A NaN whose low bits are the code of a number's text: more digits than the exact short way takes."""

@@ -59,12 +59,11 @@ class Store:
     def append(self, rows: NDArray[np.int64]) -> None:
         """Append raw rows, an array (rows, NUM_COLUMNS)."""
         for field in self.fields:
-            self._add(field.name, _narrow(rows[:, field.column], field.dtype), len(rows))
+            self._add(field.name, narrowed(rows[:, field.column], field.dtype), len(rows))
         self.num_rows += len(rows)
 
-    def append_columns(self, columns: Mapping[str, Array]) -> None:
-        """Append columns by name; the missing ones are NULL."""
-        num_rows = len(next(iter(columns.values())))
+    def append_columns(self, columns: Mapping[str, Array | None], num_rows: int) -> None:
+        """Append columns by name; those missing or None are NULL."""
         for field in self.fields:
             self._add(field.name, columns.get(field.name), num_rows)
         self.num_rows += num_rows
@@ -122,8 +121,10 @@ class Store:
 _NULLS: dict[str, float | int] = {"i4": NO_CODE, "i8": NULL, "f8": float("nan"), "u1": 0}
 
 
-def _narrow(values: NDArray[np.int64], dtype: str) -> Array | None:
-    """A raw column in its own type; None when it is all NULL."""
+def narrowed(values: Array, dtype: str) -> Array | None:
+    """A copy of a column in its final type, or of one that is still int64; None when it is all NULL."""
+    if values.dtype == np.int32:
+        return None if values[0] == NO_CODE and (values == NO_CODE).all() else values.copy()
     if dtype == "u1":
         return values.astype(np.uint8)
     if values[0] == NULL and (values == NULL).all():

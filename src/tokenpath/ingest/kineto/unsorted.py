@@ -56,7 +56,7 @@ def settle(unsorted: Store, stores: dict[str, Store], pairs: Pairs, losses: Loss
         if len(chosen):
             wanted = {field.name for field in stores[store].fields}
             part = {k: v[chosen] for k, v in columns.items() if v is not None and k in wanted}
-            stores[store].append_columns(part)
+            stores[store].append_columns(part, len(chosen))
     losses.add("derived by the profiler", int((target == "derived").sum()), lost=False)
     losses.add("record of a device event", int((target == "record").sum()), lost=False)
     return vendor

@@ -1,4 +1,4 @@
-"""The fast scanner: one pass over the bytes, compiled.
+"""Compiled pieces of the fast scanner: one event.
 
 It reads what profilers write and gives up (FALLBACK) on all else, so that what it does accept is valid
 JSON and means the same as in the slow scanner. It works on addresses (see `machine` and `state`).
@@ -6,43 +6,37 @@ JSON and means the same as in the slow scanner. It works on addresses (see `mach
 
 from __future__ import annotations
 
-from tokenpath.ingest.kineto.columns import NULL, NUM_COLUMNS, Col, Flag, Kind
-from tokenpath.ingest.kineto.machine import load8, load64, store64
-from tokenpath.ingest.kineto.scan_json import (
+from tokenpath.ingest.kineto.columns import NULL, Col, Flag, Kind
+from tokenpath.ingest.kineto.compiled.json import (
     ESCAPES,
     FALLBACK,
-    GROW,
     MORE,
-    compiled,
     skip_number,
     skip_space,
     skip_string,
     skip_value,
 )
-from tokenpath.ingest.kineto.scan_numbers import read_dim3, read_int, read_real, read_us
-from tokenpath.ingest.kineto.scan_texts import code_of, last_word, mix, pair_of, same_bytes
+from tokenpath.ingest.kineto.compiled.machine import compiled, load8, load64, store64
+from tokenpath.ingest.kineto.compiled.numbers import read_dim3, read_int, read_real, read_us
+from tokenpath.ingest.kineto.compiled.texts import code_of, last_word, mix, pair_of, same_bytes
 from tokenpath.ingest.kineto.state import (
+    GROW,
     KEY_ENTRY_BYTES,
     KEY_TEXT_BYTES,
     NUM_KEY_SLOTS,
     S,
-    Status,
     Tag,
 )
 
 # numba takes plain ints as constants, but not members of an enum.
-_POSITION, _LIMIT, _BASE, _ROWS = 8 * S.POSITION, 8 * S.LIMIT, 8 * S.BASE, 8 * S.ROWS
-_NUM_ROWS, _MAX_ROWS, _KEYS = 8 * S.NUM_ROWS, 8 * S.MAX_ROWS, 8 * S.KEYS
-_RANGE = 8 * S.PROFILER_RANGE
-_MORE, _END, _FALLBACK = int(Status.MORE), int(Status.END), int(Status.FALLBACK)
-_GROW, _ROWS_FULL = int(Status.GROW), int(Status.ROWS_FULL)
+_KEYS, _RANGE = 8 * S.KEYS, 8 * S.PROFILER_RANGE
 _PLAIN, _ESCAPED, _JSON = int(Tag.PLAIN), int(Tag.ESCAPED), int(Tag.JSON)
 _PHASE, _CATEGORY, _NAME, _PAIR = 8 * Col.PHASE, 8 * Col.CATEGORY, 8 * Col.NAME, 8 * Col.PAIR
 _TS, _DUR, _FLAGS, _OFFSET, _ID = 8 * Col.TS, 8 * Col.DUR, 8 * Col.FLAGS, 8 * Col.OFFSET, 8 * Col.ID
 _INT, _REAL, _JSON_KIND = int(Kind.INT), int(Kind.REAL), int(Kind.JSON)
 _DIM3 = int(Kind.DIM3)
 _SUB_NS = int(Flag.SUB_NS)
-_NULL, _ROW_BYTES = NULL, 8 * NUM_COLUMNS
+_NULL, _GROW = NULL, GROW
 _ENTRY, _KEY_TEXT, _KEY_MASK = KEY_ENTRY_BYTES, KEY_TEXT_BYTES, NUM_KEY_SLOTS - 1
 _MAX_ID = 32
 
@@ -71,7 +65,7 @@ def read_text(state, at, limit, out):  # type: ignore[no-untyped-def]
     end = end & ~ESCAPES
     code = code_of(state, at + 1, end - at - 1, tag)
     if code < 0:
-        return GROW
+        return _GROW
     store64(out, code)
     return end + 1
 
@@ -85,7 +79,7 @@ def read_json(state, at, limit, out):  # type: ignore[no-untyped-def]
             return end
         code = code_of(state, at, end - at, _JSON)
         if code < 0:
-            return GROW
+            return _GROW
         store64(out, code)
         return end
     return read_text(state, at, limit, out)
@@ -109,7 +103,7 @@ def read_id(state, at, limit, out):  # type: ignore[no-untyped-def]
             return FALLBACK
     code = code_of(state, at, size, _PLAIN)
     if code < 0:
-        return GROW
+        return _GROW
     store64(out, code)
     return end
 
@@ -298,50 +292,6 @@ def read_event(state, at, limit, row):  # type: ignore[no-untyped-def]
         return FALLBACK
     pair = pair_of(state, pid, tid)
     if pair < 0:
-        return GROW
+        return _GROW
     store64(row + _PAIR, pair)
     return at + 1
-
-
-@compiled
-def scan(state):  # type: ignore[no-untyped-def]
-    """Read events from POSITION on until something stops it; the status says what."""
-    at, limit = load64(state + _POSITION), load64(state + _LIMIT)
-    base, rows = load64(state + _BASE), load64(state + _ROWS)
-    num_rows, max_rows = load64(state + _NUM_ROWS), load64(state + _MAX_ROWS)
-    status = _MORE
-    while True:
-        while at < limit:
-            at = skip_space(at, limit)
-            if at < limit and load8(at) == 44:
-                at += 1
-            else:
-                break
-        if at >= limit:
-            status = _MORE
-            break
-        char = load8(at)
-        if char == 93:
-            at += 1
-            status = _END
-            break
-        if char != 123:
-            status = _FALLBACK
-            break
-        if num_rows >= max_rows:
-            status = _ROWS_FULL
-            break
-        row = rows + num_rows * _ROW_BYTES
-        for column in range(0, _ROW_BYTES, 8):
-            store64(row + column, _NULL)
-        store64(row + _FLAGS, 0)
-        end = read_event(state, at + 1, limit, row)
-        if end < 0:
-            status = _MORE if end == MORE else _FALLBACK if end == FALLBACK else _GROW
-            break
-        store64(row + _OFFSET, base + at)
-        num_rows += 1
-        at = end
-    store64(state + _POSITION, at)
-    store64(state + _NUM_ROWS, num_rows)
-    return status

@@ -6,7 +6,8 @@ too full, after which the caller makes room and the event is read again.
 
 from __future__ import annotations
 
-from tokenpath.ingest.kineto.machine import (
+from tokenpath.ingest.kineto.compiled.machine import (
+    compiled,
     load8,
     load32,
     load64,
@@ -15,14 +16,18 @@ from tokenpath.ingest.kineto.machine import (
     store32,
     store64,
 )
-from tokenpath.ingest.kineto.scan_json import GROW, compiled
-from tokenpath.ingest.kineto.state import S
+from tokenpath.ingest.kineto.state import ENTRY_WORDS, GROW, S
 
-_SLOTS, _SLOT_MASK, _HASHES, _STARTS = int(S.SLOTS), int(S.SLOT_MASK), int(S.HASHES), int(S.STARTS)
-_TAGS, _ARENA, _NUM_TEXTS = int(S.TAGS), int(S.ARENA), int(S.NUM_TEXTS)
-_MAX_TEXTS, _MAX_ARENA, _SEED = int(S.MAX_TEXTS), int(S.MAX_ARENA), int(S.SEED)
-_PAIR_SLOTS, _PAIR_MASK, _PAIRS = int(S.PAIR_SLOTS), int(S.PAIR_MASK), int(S.PAIRS)
-_NUM_PAIRS, _MAX_PAIRS = int(S.NUM_PAIRS), int(S.MAX_PAIRS)
+_SLOTS, _SLOT_MASK, _ENTRIES, _ARENA = (
+    8 * field for field in (S.SLOTS, S.SLOT_MASK, S.ENTRIES, S.ARENA)
+)
+_NUM_TEXTS, _MAX_TEXTS, _ARENA_USED, _MAX_ARENA, _SEED = (
+    8 * field for field in (S.NUM_TEXTS, S.MAX_TEXTS, S.ARENA_USED, S.MAX_ARENA, S.SEED)
+)
+_PAIR_SLOTS, _PAIR_MASK, _PAIRS, _NUM_PAIRS, _MAX_PAIRS = (
+    8 * field for field in (S.PAIR_SLOTS, S.PAIR_MASK, S.PAIRS, S.NUM_PAIRS, S.MAX_PAIRS)
+)
+_ENTRY_BYTES, _GROW = 8 * ENTRY_WORDS, GROW
 
 # Odd constants with well mixed bits: the multipliers of splitmix64 (Steele, Lea, Flood 2014), signed.
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
@@ -72,33 +77,34 @@ def same_bytes(a, b, size):  # type: ignore[no-untyped-def]
 @compiled
 def code_of(state, at, size, tag):  # type: ignore[no-untyped-def]
     """The code of a text given as bytes and tag; a new one for a new text."""
-    value = hash_bytes(at, size, load64(state + 8 * _SEED) + tag)
-    slots, mask = load64(state + 8 * _SLOTS), load64(state + 8 * _SLOT_MASK)
-    hashes, starts = load64(state + 8 * _HASHES), load64(state + 8 * _STARTS)
-    arena = load64(state + 8 * _ARENA)
+    value = hash_bytes(at, size, load64(state + _SEED) + tag)
+    slots, mask = load64(state + _SLOTS), load64(state + _SLOT_MASK)
+    entries, arena = load64(state + _ENTRIES), load64(state + _ARENA)
     slot = value & mask
     while True:
         code = load32(slots + 4 * slot) - 1
         if code < 0:
             break
-        if load64(hashes + 8 * code) == value:
-            start = load64(starts + 8 * code)
-            same_size = load64(starts + 8 * code + 8) - start == size
-            same_tag = load8(load64(state + 8 * _TAGS) + code) == tag
-            if same_size and same_tag and same_bytes(arena + start, at, size):
-                return code
+        entry = entries + _ENTRY_BYTES * code
+        if (
+            load64(entry) == value
+            and load64(entry + 16) == size << 2 | tag
+            and same_bytes(arena + load64(entry + 8), at, size)
+        ):
+            return code
         slot = (slot + 1) & mask
-    code = load64(state + 8 * _NUM_TEXTS)
-    start = load64(starts + 8 * code)
-    if code >= load64(state + 8 * _MAX_TEXTS) or start + size > load64(state + 8 * _MAX_ARENA):
-        return GROW
+    code, start = load64(state + _NUM_TEXTS), load64(state + _ARENA_USED)
+    if code >= load64(state + _MAX_TEXTS) or start + size > load64(state + _MAX_ARENA):
+        return _GROW
     for i in range(size):
         store8(arena + start + i, load8(at + i))
-    store64(hashes + 8 * code, value)
-    store64(starts + 8 * code + 8, start + size)
-    store8(load64(state + 8 * _TAGS) + code, tag)
+    entry = entries + _ENTRY_BYTES * code
+    store64(entry, value)
+    store64(entry + 8, start)
+    store64(entry + 16, size << 2 | tag)
     store32(slots + 4 * slot, code + 1)
-    store64(state + 8 * _NUM_TEXTS, code + 1)
+    store64(state + _NUM_TEXTS, code + 1)
+    store64(state + _ARENA_USED, start + size)
     return code
 
 
@@ -106,8 +112,8 @@ def code_of(state, at, size, tag):  # type: ignore[no-untyped-def]
 def pair_of(state, pid, tid):  # type: ignore[no-untyped-def]
     """The number of a pair of text codes; a new one for a new pair."""
     key = pid << 32 | tid
-    slots, mask = load64(state + 8 * _PAIR_SLOTS), load64(state + 8 * _PAIR_MASK)
-    pairs = load64(state + 8 * _PAIRS)
+    slots, mask = load64(state + _PAIR_SLOTS), load64(state + _PAIR_MASK)
+    pairs = load64(state + _PAIRS)
     slot = mix(key) & mask
     while True:
         number = load32(slots + 4 * slot) - 1
@@ -116,30 +122,36 @@ def pair_of(state, pid, tid):  # type: ignore[no-untyped-def]
         if load64(pairs + 8 * number) == key:
             return number
         slot = (slot + 1) & mask
-    number = load64(state + 8 * _NUM_PAIRS)
-    if number >= load64(state + 8 * _MAX_PAIRS):
-        return GROW
+    number = load64(state + _NUM_PAIRS)
+    if number >= load64(state + _MAX_PAIRS):
+        return _GROW
     store64(pairs + 8 * number, key)
     store32(slots + 4 * slot, number + 1)
-    store64(state + 8 * _NUM_PAIRS, number + 1)
+    store64(state + _NUM_PAIRS, number + 1)
     return number
 
 
 @compiled
-def fill_slots(slots, mask, hashes, num_entries):  # type: ignore[no-untyped-def]
-    """Enter codes 0 .. num_entries - 1 into an empty table by their hashes (a larger table, rehashed)."""
-    for code in range(num_entries):
-        slot = load64(hashes + 8 * code) & mask
+def fill_slots(state, num_texts):  # type: ignore[no-untyped-def]
+    """Enter the texts into an empty, larger table."""
+    slots, mask = load64(state + _SLOTS), load64(state + _SLOT_MASK)
+    entries = load64(state + _ENTRIES)
+    for code in range(num_texts):
+        slot = load64(entries + _ENTRY_BYTES * code) & mask
         while load32(slots + 4 * slot) != 0:
             slot = (slot + 1) & mask
         store32(slots + 4 * slot, code + 1)
+    return 0
 
 
 @compiled
-def fill_pair_slots(slots, mask, pairs, num_pairs):  # type: ignore[no-untyped-def]
+def fill_pair_slots(state, num_pairs):  # type: ignore[no-untyped-def]
     """The same for pairs."""
+    slots, mask = load64(state + _PAIR_SLOTS), load64(state + _PAIR_MASK)
+    pairs = load64(state + _PAIRS)
     for number in range(num_pairs):
         slot = mix(load64(pairs + 8 * number)) & mask
         while load32(slots + 4 * slot) != 0:
             slot = (slot + 1) & mask
         store32(slots + 4 * slot, number + 1)
+    return 0

@@ -1,18 +1,19 @@
 """Loads and stores at addresses, for the compiled scanner.
 
 numba arrays check signs and carry shapes; the scanner wants a byte, a word or sixteen comparisons at an
-address. Every caller proves its bounds: the scanner stops `PADDING` bytes before the end of its input.
+address. Every caller proves its bounds: the scanner stops PADDING bytes before the end of its input.
 """
 
 # numba reads the types of these functions from the signatures below, not from annotations.
 from __future__ import annotations
 
+import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-PADDING = 32
-"""Bytes that must be readable behind the last position that a caller looks at."""
+compiled = numba.njit(error_model="numpy")
+"""No cache: `machine_code` keeps the finished code, which numba need not be imported for."""
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 

@@ -9,20 +9,18 @@ import numba
 from numba import types
 
 from tokenpath.ingest.kineto.columns import NULL
-from tokenpath.ingest.kineto.machine import load8, load64, store64
-from tokenpath.ingest.kineto.scan_json import (
+from tokenpath.ingest.kineto.compiled.json import (
     FALLBACK,
     MORE,
-    compiled,
     skip_digits,
     skip_number,
     skip_space,
     skip_word,
 )
-from tokenpath.ingest.kineto.scan_texts import code_of
-from tokenpath.ingest.kineto.state import LONG_REAL, S
+from tokenpath.ingest.kineto.compiled.machine import compiled, load8, load64, store64
+from tokenpath.ingest.kineto.compiled.texts import code_of
+from tokenpath.ingest.kineto.state import LONG_REAL
 
-_HAS_LONG_REALS = 8 * int(S.HAS_LONG_REALS)
 _LONG_REAL = LONG_REAL
 _NULL = NULL
 _MAX_DIGITS = 18
@@ -163,7 +161,6 @@ def read_real(state, at, limit, out):  # type: ignore[no-untyped-def]
         if code < 0:
             return code
         store64(out, _LONG_REAL | code)
-        store64(state + _HAS_LONG_REALS, 1)
         return end
     if negative and mantissa == 0:
         return FALLBACK

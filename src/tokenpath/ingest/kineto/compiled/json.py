@@ -7,9 +7,8 @@ they are not what it knows. What is skipped is checked as strictly as the standa
 
 from __future__ import annotations
 
-import numba
-
-from tokenpath.ingest.kineto.machine import (
+from tokenpath.ingest.kineto.compiled.machine import (
+    compiled,
     load8,
     load32,
     lowest_bit,
@@ -18,13 +17,12 @@ from tokenpath.ingest.kineto.machine import (
     shift_right,
 )
 
-MORE, FALLBACK, GROW = -1, -2, -3
+MORE, FALLBACK = -1, -2
 MAX_INNER_DEPTH = 60
 """Below MAX_DEPTH of the slow scanner by more than what encloses a skipped value."""
 MAX_NUMBER = 400
 """Longer numbers are left to the slow scanner."""
 
-compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 ESCAPES = 1 << 62
 """Added to the address that skip_string returns when the string has escapes."""
 

@@ -1,0 +1,132 @@
+"""Columns that the compiled scanner writes to, and how they reach the stores."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.ingest.kineto.categories import (
+    FIRST_TEXTS,
+    LAUNCH_FLOW_OF_CATEGORY,
+    SORT_OF_COMPLETE,
+    SORT_OF_PHASE,
+    Sort,
+)
+from tokenpath.ingest.kineto.columns import NUM_COLUMNS
+from tokenpath.ingest.kineto.fast_texts import FastTexts, address
+from tokenpath.ingest.kineto.losses import REASONS, Reason
+from tokenpath.ingest.kineto.numbers import parse_real_bits
+from tokenpath.ingest.kineto.sorting import FIELDS, STORE_OF, Sorter, distinct_metadata
+from tokenpath.ingest.kineto.state import (
+    FIELD_WORDS,
+    GROUP_WORDS,
+    LONG_REAL,
+    NUM_GROUPS,
+    G,
+    Group,
+    Op,
+    S,
+)
+from tokenpath.ingest.kineto.stores import Field, Store, narrowed
+
+Array = NDArray[np.generic]
+
+_ROWS_PER_CHUNK = 8192
+_LONG_REAL_MASK = -(2**48)
+_STORE_OF_GROUP: dict[int, str] = {
+    **{int(sort): name for sort, name in STORE_OF.items()},
+    int(Group.OP_COLLECTIVE): "op_collective",
+    int(Group.KERNEL_COLLECTIVE): "kernel_collective",
+}
+_RAW_FIELDS = tuple(Field(str(column), column, "i8") for column in range(NUM_COLUMNS))
+_DTYPES = {"i4": np.int32, "i8": np.int64, "f8": np.int64, "u1": np.uint8}
+
+
+class GroupSink:
+    """Rows go to groups, columns at a time, in compiled code; full groups go to the stores."""
+
+    def __init__(self, texts: FastTexts, sorter: Sorter) -> None:
+        self.sorter = sorter
+        self._texts = texts
+        self._row = np.empty(NUM_COLUMNS, np.int64)
+        self._groups = np.zeros((NUM_GROUPS, GROUP_WORDS), np.int64)
+        self._counts = np.zeros((len(Reason), 3), np.int64)
+        self._columns: dict[int, list[Array]] = {}
+        self._fields: list[Array] = []
+        """Kept alive: the groups hold their addresses."""
+        self._tables = tuple(
+            np.ascontiguousarray(table, np.uint8)
+            for table in (SORT_OF_PHASE, SORT_OF_COMPLETE, LAUNCH_FLOW_OF_CATEGORY)
+        )
+        for number, name in _STORE_OF_GROUP.items():
+            self._add_group(number, FIELDS[name])
+        self._add_group(int(Sort.BEGIN_END), _RAW_FIELDS)
+        state = texts.state
+        state[S.ROW], state[S.GROUPS] = address(self._row), address(self._groups)
+        state[S.COUNTS] = address(self._counts)
+        state[S.SORT_OF_PHASE], state[S.SORT_OF_CATEGORY], state[S.LAUNCH_FLOWS] = (
+            address(table) for table in self._tables
+        )
+        state[S.NUM_KNOWN_TEXTS] = len(FIRST_TEXTS)
+
+    def _add_group(self, number: int, fields: tuple[Field, ...]) -> None:
+        # Pages that no row reaches are never touched, so a wide group costs nothing until it is used.
+        columns = [np.empty(_ROWS_PER_CHUNK, _DTYPES[field.dtype]) for field in fields]
+        table = np.zeros((len(fields), FIELD_WORDS), np.int64)
+        for row, (field, column) in enumerate(zip(fields, columns, strict=True)):
+            table[row] = 8 * field.column, address(column), column.itemsize
+        group = self._groups[number]
+        group[G.MAX_ROWS], group[G.NUM_FIELDS] = _ROWS_PER_CHUNK, len(fields)
+        group[G.FIELDS] = address(table)
+        self._columns[number] = columns
+        self._fields.append(table)
+
+    def add(self, row: list[int]) -> None:
+        """Keep or count one raw row."""
+        self._row[:] = row
+        while self._texts.run(Op.COMMIT):
+            self.empty_full_group()
+
+    def empty_full_group(self) -> None:
+        """Hand the group that stopped the scanner to its store."""
+        self._empty(int(self._texts.state[S.FULL_GROUP]))
+
+    def flush(self) -> None:
+        """Hand all rows and counts on."""
+        for number in self._columns:
+            self._empty(number)
+        for reason in REASONS:
+            count, offset, phase = self._counts[reason].tolist()
+            self.sorter.losses.count(reason, count, offset, phase)
+        self._counts[:] = 0
+        state = self._texts.state
+        self.sorter.num_events += int(state[S.NUM_EVENTS])
+        state[S.NUM_EVENTS] = 0
+
+    def _empty(self, number: int) -> None:
+        group = self._groups[number]
+        num_rows = int(group[G.NUM_ROWS])
+        if num_rows == 0:
+            return
+        parts = [column[:num_rows] for column in self._columns[number]]
+        group[G.NUM_BEFORE] += num_rows
+        group[G.NUM_ROWS] = 0
+        if number == Sort.BEGIN_END:
+            self.sorter.begin_end.append(np.stack(parts, axis=1))
+        elif number == Sort.METADATA:
+            distinct_metadata(self.sorter.stores["metadata"], *parts)
+        else:
+            self._append(self.sorter.stores[_STORE_OF_GROUP[number]], parts, num_rows)
+
+    def _append(self, store: Store, parts: list[Array], num_rows: int) -> None:
+        columns = {}
+        for field, values in zip(store.fields, parts, strict=True):
+            if field.dtype == "f8":
+                self._resolve_long_reals(values)
+            columns[field.name] = narrowed(values, field.dtype)
+        store.append_columns(columns, num_rows)
+
+    def _resolve_long_reals(self, values: NDArray[np.int64]) -> None:
+        """Numbers of many digits are the codes of their text by now."""
+        for row in np.flatnonzero((values & _LONG_REAL_MASK) == LONG_REAL).tolist():
+            values[row] = parse_real_bits(self._texts.text(int(values[row]) & 0xFFFFFFFF))
