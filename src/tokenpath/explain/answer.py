@@ -53,10 +53,7 @@ def answer(analysis: Analysis, findings: Sequence[Finding]) -> tuple[str, ...]:
     if idle * 20 < wall:
         first = f"{devices} {_was(analysis)} busy {format_percent(busy, wall)} of the time"
         if exposed * 20 >= wall:
-            first += (
-                f", {format_percent(exposed, wall)} of it communication with no compute beside it"
-            )
-            first = first.replace(" of it", " of the time", 1)
+            first += f", {format_percent(exposed, wall)} of it in communication without compute"
         first += "."
     else:
         first = (

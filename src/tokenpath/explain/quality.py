@@ -113,10 +113,12 @@ def _missing_sides(
     capture: Capture, works: Sequence[DeviceWork], coverage: LaunchCoverage
 ) -> list[Note]:
     if not works:
-        sentence = "no device work in the capture: nothing can be said about a GPU"
-        if coverage.num_launches:
-            sentence = f"{coverage.num_launches:,} launches and no device work: idle is unknown"
-        return [Note("no-device-work", Severity.WITHHELD, sentence)]
+        if coverage.num_launches or coverage.num_replays:
+            count = coverage.num_launches + coverage.num_replays
+            sentence = f"{count:,} launches and no device work: idle is unknown"
+            return [Note("no-device-work", Severity.WITHHELD, sentence)]
+        sentence = "no device work and no launch in the capture: it shows the host only"
+        return [Note("no-device-work", Severity.WARNING, sentence)]
     if capture.num_rows("api_call") == 0:
         return [
             Note(

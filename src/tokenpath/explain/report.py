@@ -15,6 +15,7 @@ from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
 from tokenpath.explain.findings import find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
+from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.host_table import host_table
 from tokenpath.explain.kernel_table import kernel_table
 from tokenpath.explain.overview import overview
@@ -48,13 +49,16 @@ def build_report(analysis: Analysis) -> Report:
         tables.append(steps)
     tables.append(kernel_table(capture, [device.work for device in analysis.devices]))
     works = [device.work for device in analysis.devices]
-    tables.append(host_table(capture, works, analysis.launches))
+    host = host_table(capture, works, analysis.launches)
+    tables.append(host)
     if supported:
         tables.append(worst_gaps(analysis))
     return Report(
         verb="explain",
         headline=headline(analysis, state),
-        answer=answer(analysis, verdicts.findings),
+        answer=host_answer(capture, host)
+        if not works and withheld is None
+        else answer(analysis, verdicts.findings),
         trust=quality.trust,
         window=analysis.window,
         funnel=build_funnel("total", parts, analysis.totals) if supported else None,
