@@ -14,7 +14,7 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +55,10 @@ def load_entry() -> Entry:
     path = cache_folder() / f"scan-{_key()}.o"
     code = _read(path)
     if code is None:
-        code = _compile()
+        library, native = _compile()
+        code = _standing_alone(library, native)
         if code is None:
-            return _jitted()
+            return _bind(library.get_pointer_to_function(native), library)
         _write(path, code)
     return _link(code)
 
@@ -106,44 +107,38 @@ def _machine() -> binding.TargetMachine:
     )
 
 
-def _compile() -> bytes | None:
-    """The object file; None if this numba gives no code that stands on its own."""
+def _compile() -> tuple[Any, str]:
+    """numba's library of the scanner, and the name of the entry point in it."""
+    from numba.core import config
+
+    level = config.OPT
+    # numba would optimise each function on its own and again in each caller; once at the end is enough.
+    config.OPT = type(level)(0)
+    try:
+        from tokenpath.ingest.kineto.compiled.entry import run
+    finally:
+        config.OPT = level
+    overload = run.overloads[run.signatures[0]]
+    return overload.library, overload.fndesc.llvm_func_name
+
+
+def _standing_alone(library: Any, native: str) -> bytes | None:  # noqa: ANN401 - numba has no types
+    """The object file; None if the code calls what not every process has."""
     from llvmlite import binding
 
-    dispatcher = _dispatcher()
-    signature = dispatcher.signatures[0]
-    overload = dispatcher.overloads[signature]
-    module = binding.parse_assembly(overload.library.get_llvm_str())
-    native = overload.fndesc.llvm_func_name
+    module = binding.parse_assembly(library.get_llvm_str())
     for function in module.functions:
         if not function.is_declaration:
             function.linkage = "external" if function.name == native else "internal"
     module.get_function(native).name = _SYMBOL
-    builder = binding.create_pass_builder(_machine(), binding.create_pipeline_tuning_options())
-    passes = binding.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, builder)
-    if not _stands_alone(module.functions):
+    machine = _machine()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    called = [f.name for f in module.functions if f.is_declaration]
+    if not all(name.startswith(_FROM_OUTSIDE) for name in called):
         return None
-    return bytes(_machine().emit_object(module))
-
-
-def _stands_alone(functions: Iterable[Any]) -> bool:
-    return all(not f.is_declaration or f.name.startswith(_FROM_OUTSIDE) for f in functions)
-
-
-def _dispatcher() -> Any:  # noqa: ANN401 - a numba dispatcher
-    from numba import int64
-
-    from tokenpath.ingest.kineto.compiled.entry import run
-
-    run.compile((int64,) * _NUM_ARGUMENTS)
-    return run
-
-
-def _jitted() -> Entry:
-    run = _dispatcher()
-    return lambda state, op, a, b, c: int(run(state, op, a, b, c))
+    return bytes(machine.emit_object(module))
 
 
 def _link(code: bytes) -> Entry:
@@ -153,10 +148,13 @@ def _link(code: bytes) -> Entry:
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    native = _NATIVE(engine.get_function_address(_SYMBOL))
-    run = functools.partial(_call, native)
-    # The code lives as long as the engine does.
-    run.engine = engine  # type: ignore[attr-defined]
+    return _bind(engine.get_function_address(_SYMBOL), engine)
+
+
+def _bind(address: int, owner: object) -> Entry:
+    """A function at an address; the code lives as long as its owner does."""
+    run = functools.partial(_call, _NATIVE(address))
+    run.owner = owner  # type: ignore[attr-defined]
     return run
 
 

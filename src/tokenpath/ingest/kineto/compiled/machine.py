@@ -12,8 +12,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-compiled = numba.njit(error_model="numpy")
-"""No cache: `machine_code` keeps the finished code, which numba need not be imported for."""
+
+def compiled(function):  # type: ignore[no-untyped-def]
+    """A function of int64 to machine code, now. `machine_code` keeps the result, so numba need not."""
+    signature = (types.int64,) * function.__code__.co_argcount
+    return numba.njit(
+        signature, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
+
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
