@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,6 +144,8 @@ class Verdicts:
     """Ranked by what fixing them would bring."""
     dismissed: tuple[str, ...]
     """One phrase each, the largest first."""
+    durations_ns: Mapping[str, int]
+    """Time of every claim by code, dismissed ones included."""
 
 
 def find(analysis: Analysis, status: Status, extra: Sequence[Finding] = ()) -> Verdicts:
@@ -157,7 +160,10 @@ def find(analysis: Analysis, status: Status, extra: Sequence[Finding] = ()) -> V
     small = [f for f in candidates if f not in worth and f.duration_ns]
     small.sort(key=lambda finding: -(finding.duration_ns or 0))
     dismissed = [f"{f.code} ({format_duration(f.duration_ns or 0)})" for f in small]
-    return Verdicts(tuple(rank(worth)), tuple(dismissed))
+    durations = Counter[str]()
+    for finding in candidates:
+        durations[finding.code] += finding.duration_ns or 0
+    return Verdicts(tuple(rank(worth)), tuple(dismissed), durations)
 
 
 def _is_worth(finding: Finding, wall_ns: int) -> bool:

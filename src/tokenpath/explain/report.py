@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokenpath.capture.capture import Capture
-from tokenpath.core.finding import Finding, Kind, Status
+from tokenpath.core.finding import Kind, Status
 from tokenpath.core.report import Cell, Report, ShownTable, TableColumn, Trust, Unit
 from tokenpath.core.units import format_ms
 from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
 from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
-from tokenpath.explain.findings import find, is_launch_bound, launch_details
+from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.host_table import host_table
@@ -75,7 +75,7 @@ def build_report(analysis: Analysis) -> Report:
         tables=tables,
         timeline=overview(analysis),
         state=state,
-        facts=facts(analysis, verdicts.findings),
+        facts=facts(analysis, verdicts),
     )
 
 
@@ -170,7 +170,7 @@ def _int(cell: Cell) -> int:
     return cell if isinstance(cell, int) else 0
 
 
-def facts(analysis: Analysis, findings: Sequence[Finding]) -> dict[str, object]:
+def facts(analysis: Analysis, verdicts: Verdicts) -> dict[str, object]:
     """Machine-readable facts: sources, devices over the whole file and the window, reconciliation."""
     capture, totals = analysis.capture, analysis.totals
     device_rows = capture["device"].to_pylist()
@@ -226,5 +226,9 @@ def facts(analysis: Analysis, findings: Sequence[Finding]) -> dict[str, object]:
             "unclassified_ns": analysis.unclassified_ns,
             "share": analysis.unclassified_ns / analysis.kernel_ns if analysis.kernel_ns else None,
         },
-        "num_findings": len([f for f in findings if f.kind is Kind.COST]),
+        "num_findings": len([f for f in verdicts.findings if f.kind is Kind.COST]),
+        "claims": [
+            {"code": code, "duration_ns": duration_ns}
+            for code, duration_ns in sorted(verdicts.durations_ns.items())
+        ],
     }
