@@ -1,7 +1,7 @@
 """Loops that are compiled when there is enough work, and plain Python when there is not.
 
-Importing numba costs about half a second, so a small capture must never load it. A decorated function
-is the same source on both paths, so both give the same result.
+Importing numba costs over half a second, so a small capture must never load it, and a large one only the
+first time. A decorated function is the same source on both paths, so both give the same result.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ COMPILE_FROM_ROWS = 20_000
 def compiled(function: Callable[P, R]) -> Callable[[int], Callable[P, R]]:
     """Turn a loop into `loop(num_rows)`, which returns the version fit for that many rows.
 
-    The loop must be valid both as Python and as numba nopython code. The compiled version is cached on
-    disk by numba, where it finds a folder it may write to, and releases the GIL.
+    The loop takes integers and C-contiguous arrays, returns an integer or nothing, and must be valid both
+    as Python and as numba nopython code. The compiled version is kept on disk where it finds a folder it
+    may write to (`machine_code`), and releases the GIL.
     """
+    loaded: dict[tuple[str, ...], Callable[P, R]] = {}
 
-    @functools.cache
-    def machine_code() -> Callable[P, R]:
-        import numba
+    @functools.wraps(function)
+    def run_machine_code(*args: P.args, **kwargs: P.kwargs) -> R:
+        from tokenpath.capture import machine_code
 
-        jitted: Callable[P, R]
-        try:
-            jitted = numba.njit(cache=True, nogil=True)(function)
-        except RuntimeError:
-            # Neither the package's folder nor the user's cache can be written to.
-            jitted = numba.njit(nogil=True)(function)
-        return jitted
+        signature = machine_code.signature_of(args)  # type: ignore[arg-type]
+        if signature not in loaded:
+            loaded[signature] = machine_code.load(function, signature)  # type: ignore[assignment]
+        return loaded[signature](*args, **kwargs)
 
     def pick(num_rows: int) -> Callable[P, R]:
-        return machine_code() if num_rows >= COMPILE_FROM_ROWS else function
+        return run_machine_code if num_rows >= COMPILE_FROM_ROWS else function
 
     return pick
