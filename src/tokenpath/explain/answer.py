@@ -37,6 +37,8 @@ _GAIN = {
 }
 MOSTLY = 0.8
 """From this share on a cause is called `nearly all`."""
+UNKNOWN_SHARE = 0.05
+"""From this share of the window on, idle time without a known cause is part of the answer."""
 
 
 def answer(analysis: Analysis, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -82,6 +84,11 @@ def _mainly(analysis: Analysis, idle: int) -> str:
 
 def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
     costs = [f for f in findings if f.kind is Kind.COST and f.gain_ns]
+    unknown = sum(f.duration_ns or 0 for f in findings if f.kind is Kind.ABSTENTION)
+    is_unknown = unknown >= UNKNOWN_SHARE * analysis.wall_ns
+    unsaid = f"why {format_percent(unknown, analysis.wall_ns)} of the time was idle"
+    if not costs and is_unknown:
+        return f"The capture does not say {unsaid}, so nothing can be said about a fix."
     if not costs:
         return "Nothing seen here is worth fixing: the time is in the kernels themselves."
     best = costs[0]
@@ -91,6 +98,8 @@ def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
         f"{what} would bring back at most {format_duration(gain)} "
         f"({format_percent(gain, analysis.wall_ns)})"
     )
+    if is_unknown:
+        return f"{sentence}; the capture does not say {unsaid}."
     if len(costs) == 1:
         return f"{sentence}; nothing else here is worth more than 0.5 %."
     second = costs[1].gain_ns or 0
