@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
@@ -244,8 +243,8 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
 
 def _shift(table: pa.Table, name: str, by: int) -> pa.Table:
     at = table.schema.get_field_index(name)
-    values = pc.add(table[name], pa.scalar(by, pa.int32()))
-    return table.set_column(at, table.schema.field(at), values)
+    values = [None if value is None else value + by for value in table[name].to_pylist()]
+    return table.set_column(at, table.schema.field(at), pa.array(values, pa.int32()))
 
 
 def _rows_to_table(name: str, rows: list[dict[str, object]]) -> pa.Table:

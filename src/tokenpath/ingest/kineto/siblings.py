@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.losses import Losses
@@ -60,7 +59,7 @@ def _first_parts(
         values = table[key].combine_chunks()
         if pa.types.is_dictionary(values.type):
             values = values.indices
-        columns.append(pc.fill_null(values.cast(pa.int64()), _NULL).to_numpy(zero_copy_only=False))
+        columns.append(values.cast(pa.int64()).fill_null(_NULL).to_numpy(zero_copy_only=False))
     order = np.lexsort((source, *columns))
     is_new = np.ones(len(order), bool)
     if len(order) > 1:
@@ -78,7 +77,7 @@ def _first_parts(
 
 def _renumber(collective: pa.Table, keep: NDArray[np.bool_]) -> pa.Table:
     """Collectives without those of dropped kernels, the rest pointing at the new row numbers."""
-    kernel = pc.fill_null(collective["kernel_id"], -1).to_numpy()
+    kernel = collective["kernel_id"].combine_chunks().fill_null(-1).to_numpy()
     new_of_old = np.cumsum(keep) - 1
     kept = (kernel < 0) | keep[kernel]
     values = np.where(kernel < 0, -1, new_of_old[kernel])[kept].astype(np.int32)
