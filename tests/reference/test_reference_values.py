@@ -157,7 +157,7 @@ def assert_sums_close(name: str, found: Explained) -> None:
             assert sum(absent[name_of_part].values()) == expected
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES, ids=lambda name: name[-60:])
 def test_whole_file_numbers_equal_the_reference(
     name: str, traces: Path, reference: Mapping[str, Any]
 ) -> None:

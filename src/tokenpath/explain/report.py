@@ -217,7 +217,7 @@ def facts(analysis: Analysis, verdicts: Verdicts) -> dict[str, object]:
             "exposed_communication_ns": dict(totals.communication_ns),
             "exposed_memcpy_ns": dict(totals.memcpy_ns),
         }
-        if analysis.quality.idle_withheld is None
+        if analysis.devices and analysis.quality.idle_withheld is None
         else None,
         "launches": launch_details(analysis) | {"is_launch_bound": is_launch_bound(analysis)},
         "launch_coverage": vars(analysis.coverage),
