@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,9 @@ RATIO_FROM_BYTES = 2**30
 """... and to more than this is a decompression bomb. Traces reach a ratio of about 40."""
 
 _READ_BYTES = 2**20
+_ZIP_BYTES = 2**16
+"""A damaged member of a zip file loses the read at hand."""
 _CHUNK_BYTES = 2**22
-
-
-class _Inflate(Protocol):
-    """What the decompressors have in common."""
-
-    def __call__(self, data: bytes, /) -> bytes: ...
 
 
 @dataclass
@@ -46,8 +42,24 @@ class Unpacked:
     """`plain`, `gzip`, `zstd` or `zip`."""
     num_stored_bytes: int
     """Size of the stored file."""
+    progress: Progress | None = None
+    """Told of the bytes read so far."""
     problems: list[str] = field(default_factory=list)
     """What went wrong while unpacking; filled as the chunks are read."""
+
+    def report_stored(self, done: int) -> None:
+        """Say how many of the stored bytes have been read."""
+        if self.progress is not None:
+            self.progress(done, self.num_stored_bytes)
+
+    def report_scanned(self, done: int) -> None:
+        """Say how far the scanner is, which for a plain file are stored bytes."""
+        if self.container == "plain":
+            self.report_stored(done)
+
+    def report_done(self) -> None:
+        """Say that all bytes have been read."""
+        self.report_stored(self.num_stored_bytes)
 
 
 def open_unpacked(
@@ -61,24 +73,20 @@ def open_unpacked(
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
     if magic[:2] == b"\x1f\x8b":
-        kind, chunks = "gzip", _inflate_gzip
+        kind, inflate = "gzip", _inflate_gzip
     elif magic == b"\x28\xb5\x2f\xfd":
-        kind, chunks = "zstd", _inflate_zstd
+        kind, inflate = "zstd", _inflate_zstd
     elif magic == b"PK\x03\x04":
-        kind, chunks = "zip", _inflate_zip
+        kind, inflate = "zip", _inflate_zip
     else:
-        return Unpacked(_map_file(path, size, max_bytes, progress), "plain", size)
-    result = Unpacked(iter(()), kind, size)
-    pieces = chunks(path, result.problems, _report(progress, size))
+        return Unpacked(_map_file(path, size, max_bytes), "plain", size, progress)
+    result = Unpacked(iter(()), kind, size, progress)
+    pieces = inflate(path, result.problems, result.report_stored)
     result.chunks = _bounded(_gathered(pieces), path, size, max_bytes)
     return result
 
 
-def _report(progress: Progress | None, total: int) -> Callable[[int], None]:
-    return (lambda done: None) if progress is None else (lambda done: progress(done, total))
-
-
-def _map_file(path: Path, size: int, max_bytes: int, progress: Progress | None) -> Iterator[Bytes]:
+def _map_file(path: Path, size: int, max_bytes: int) -> Iterator[Bytes]:
     if size > max_bytes:
         raise _too_large(path, max_bytes)
     if size == 0:
@@ -89,7 +97,6 @@ def _map_file(path: Path, size: int, max_bytes: int, progress: Progress | None) 
     if hasattr(mmap, "MADV_SEQUENTIAL"):
         mapped.madvise(mmap.MADV_SEQUENTIAL)
     yield np.frombuffer(mapped, np.uint8)
-    _report(progress, size)(size)
 
 
 def _inflate_gzip(
@@ -176,16 +183,14 @@ def _inflate_member(
     with source:
         while True:
             try:
-                piece = source.read(_CHUNK_BYTES)
+                piece = source.read(_ZIP_BYTES)
             except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
                 problems.append(f"damaged zip: {error}")
                 return
             if not piece:
                 return
-            report(
-                info.header_offset
-                + int(source.tell() / max(1, info.file_size) * info.compress_size)
-            )
+            share = source.tell() / max(1, info.file_size)
+            report(info.header_offset + int(min(share, 1) * info.compress_size))
             yield piece
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,20 @@ class Options:
     """Threads that scan; None chooses by size and cores."""
     scanner: str = "auto"
     """`slow`, `fast` or `auto`: both give the same tables; `auto` chooses by size."""
+
+
+def options_by_file(paths: Sequence[Path], options: Options) -> Iterator[Options]:
+    """Options for each file in turn, whose progress counts the bytes of all files."""
+    progress = options.progress
+    if progress is None:
+        yield from (options for _ in paths)
+        return
+    sizes = [path.stat().st_size for path in paths]
+    total, done = sum(sizes), 0
+    for size in sizes:
+        before = done
+        yield replace(options, progress=lambda now, _, before=before: progress(before + now, total))
+        done += size
 
 
 class Reader(Protocol):

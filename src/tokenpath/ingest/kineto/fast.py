@@ -9,8 +9,6 @@ from tokenpath.ingest.kineto.sorting import Sorter
 from tokenpath.ingest.kineto.state import PADDING, Op, S, Status
 from tokenpath.ingest.kineto.window import Window
 
-_MAX_GROWTH = 2**20
-
 
 class FastScanner:
     """Reads the list of events with the compiled scanner; what that one gives up on, slowly."""
@@ -32,9 +30,9 @@ class FastScanner:
             state[S.BASE] = -origin
             status = self._texts.run(Op.SCAN)
             at = int(state[S.POSITION]) - origin
+            window.report(at)
             if status == Status.GROW:
-                # The text that did not fit may be as long as what is left of the window.
-                self._texts.grow(min(window.end - at, _MAX_GROWTH))
+                self._texts.grow()
             elif status == Status.GROUP_FULL:
                 sink.empty_full_group()
             elif status == Status.END:

@@ -63,7 +63,7 @@ class FastTexts:
             code = self.run(Op.CODE_OF, address(data), size, int(tag))
             if code != GROW:
                 return code
-            self.grow(size)
+            self.grow()
 
     def pair(self, pid: int, tid: int) -> int:
         """The number of a (pid, tid) pair, given as codes."""
@@ -71,10 +71,11 @@ class FastTexts:
             number = self.run(Op.PAIR_OF, pid, tid)
             if number != GROW:
                 return number
-            self.grow(0)
+            self.grow()
 
-    def grow(self, num_bytes: int) -> None:
-        """Make room in whichever table is full, for a text of `num_bytes` at least."""
+    def grow(self) -> None:
+        """Make room in whichever table is full, also for the text that found none."""
+        num_bytes = int(self.state[S.NEEDED])
         if self.num_texts + 64 > len(self._entries):
             self._entries = _grown(self._entries, 2 * len(self._entries))
         used = int(self.state[S.ARENA_USED])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -218,9 +218,9 @@ class _Merge:
         return _rows_to_table("skip", rows) if rows else None
 
 
-def merge_files(files: Sequence[FileRows], options: Options) -> Capture:
-    """One capture from the rows of several files, which give them up."""
-    merge = _Merge(options, has_several=len(files) > 1)
+def merge_files(files: Iterable[FileRows], num_files: int, options: Options) -> Capture:
+    """One capture from the rows of several files, which give them up one after the other."""
+    merge = _Merge(options, has_several=num_files > 1)
     for file in files:
         merge.add(file)
     return merge.finish()

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenpath.capture.capture import Capture
 from tokenpath.ingest.kineto.merge import merge_files
 from tokenpath.ingest.kineto.source import read_file
-from tokenpath.ingest.reader import Options
+from tokenpath.ingest.reader import Options, options_by_file
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|traceEvents)"\s*:')
 _PHASE = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
@@ -35,4 +35,5 @@ class KinetoReader:
 
     def read(self, paths: Sequence[Path], options: Options) -> Capture:
         """Read the files of one job, ranks or split parts, into one capture."""
-        return merge_files([read_file(path, options) for path in paths], options)
+        each = zip(paths, options_by_file(paths, options), strict=True)
+        return merge_files((read_file(path, own) for path, own in each), len(paths), options)

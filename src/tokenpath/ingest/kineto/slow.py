@@ -120,6 +120,7 @@ class SlowScanner:
         """Read events from the byte after `[` on; (offset after them, whether `]` was reached)."""
         at = start
         while True:
+            window.report(at)
             data = window.read(at, _SEGMENT_BYTES)
             at, state = self._scan_segment(decode(data), at, is_last=len(data) < _SEGMENT_BYTES)
             if state == "end":

@@ -51,9 +51,10 @@ class FileRows:
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
-    sorter, window = Sorter(), Window(unpacked.chunks)
+    sorter, window = Sorter(), Window(unpacked.chunks, unpacked.report_scanned)
     texts, scanner = _choose_scanner(window, sorter, options)
     header = read_document(window, scanner.scan, sorter.losses, str(path))
+    unpacked.report_done()
     _note_problems(unpacked, sorter.losses)
     return FileRows(
         path, sorter, header, texts.texts(), texts.pairs(), unpacked.num_stored_bytes, _hash(path)

@@ -55,6 +55,8 @@ class S(enum.IntEnum):
     COUNTS = 27
     """A count, the offset and the phase of the first one, by `Count`."""
     NUM_EVENTS = 28
+    NEEDED = 29
+    """Out, with GROW: bytes of the text that found no room."""
 
 
 NUM_STATE = max(S) + 1

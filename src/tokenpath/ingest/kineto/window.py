@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,10 @@ Bytes = NDArray[np.uint8]
 class Window:
     """Bytes from `base` on; `pull` adds more at the end and drops what is no longer needed."""
 
-    def __init__(self, chunks: Iterator[Bytes]) -> None:
+    def __init__(self, chunks: Iterator[Bytes], report: Callable[[int], None]) -> None:
+        """`report` is told how far the scanner has come."""
         self._chunks = chunks
+        self.report = report
         self.data: Bytes = np.empty(0, np.uint8)
         self.base = 0
         """Offset of `data[0]` in the unpacked bytes."""

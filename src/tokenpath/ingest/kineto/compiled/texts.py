@@ -27,6 +27,7 @@ _NUM_TEXTS, _MAX_TEXTS, _ARENA_USED, _MAX_ARENA, _SEED = (
 _PAIR_SLOTS, _PAIR_MASK, _PAIRS, _NUM_PAIRS, _MAX_PAIRS = (
     8 * field for field in (S.PAIR_SLOTS, S.PAIR_MASK, S.PAIRS, S.NUM_PAIRS, S.MAX_PAIRS)
 )
+_NEEDED = 8 * S.NEEDED
 _ENTRY_BYTES, _GROW = 8 * ENTRY_WORDS, GROW
 
 # Odd constants with well mixed bits: the multipliers of splitmix64 (Steele, Lea, Flood 2014), signed.
@@ -95,6 +96,7 @@ def code_of(state, at, size, tag):  # type: ignore[no-untyped-def]
         slot = (slot + 1) & mask
     code, start = load64(state + _NUM_TEXTS), load64(state + _ARENA_USED)
     if code >= load64(state + _MAX_TEXTS) or start + size > load64(state + _MAX_ARENA):
+        store64(state + _NEEDED, size)
         return _GROW
     for i in range(size):
         store8(arena + start + i, load8(at + i))
