@@ -1,0 +1,78 @@
+"""The kernel classifier against answer keys that were written before it judged them.
+
+Two keys: ``kernel_names_exam*.toml`` (27 libraries) and, for the libraries that fell short at first,
+``kernel_names_exam_second.toml``. Their first scores stand in ``docs/kernel-families.md``; these
+tests keep what was learned from them. A wrong family misleads, so it costs twice what ``other`` does.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from tokenpath.core.kernel_names import Family, classify_many
+
+_HERE = Path(__file__).parent
+_SECOND = "kernel_names_exam_second.toml"
+_MIN_ACCURACY = 0.95
+_FIELDS = {"library", "family", "also", "disputed", "source", "name"}
+
+
+def _load(paths: list[Path]) -> list[dict[str, str]]:
+    return [case for path in paths for case in tomllib.loads(path.read_text("utf-8"))["cases"]]
+
+
+_KEYS = {
+    "first": _load([p for p in sorted(_HERE.glob("kernel_names_exam*.toml")) if p.name != _SECOND]),
+    "second": _load([_HERE / _SECOND]),
+}
+_LIBRARIES = [
+    (key, library)
+    for key, cases in _KEYS.items()
+    for library in sorted({case["library"] for case in cases})
+]
+
+
+@pytest.mark.parametrize(("key", "library"), _LIBRARIES)
+def test_library_accuracy(key: str, library: str) -> None:
+    cases = [case for case in _KEYS[key] if case["library"] == library]
+    verdicts = classify_many([case["name"] for case in cases])
+    cost = 0
+    confusion: Counter[str] = Counter()
+    examples: dict[str, str] = defaultdict(str)
+    for case, verdict in zip(cases, verdicts, strict=True):
+        if verdict.family in (case["family"], case.get("also")):
+            continue
+        cost += 1 if verdict.family is Family.OTHER else 2
+        miss = f"{case['family']} taken for {verdict.family} by {verdict.rule}"
+        confusion[miss] += 1
+        examples[miss] = case["name"][:120]
+    report = "".join(f"\n  {n} x {miss}: {examples[miss]}" for miss, n in confusion.most_common())
+    accuracy = 1 - cost / len(cases)
+    assert accuracy >= _MIN_ACCURACY, f"{library}: {accuracy:.1%} of {len(cases)}{report}"
+
+
+def test_keys_are_well_formed() -> None:
+    families = {family.value for family in Family}
+    for cases in _KEYS.values():
+        for case in cases:
+            assert set(case) <= _FIELDS, case
+            assert case["family"] in families - {"other"}, case
+            assert case.get("also", "other") in families, case
+            assert case["source"], case
+            assert case["name"], case
+
+
+def test_keys_hold_enough_names_and_share_none() -> None:
+    first = Counter(case["library"] for case in _KEYS["first"])
+    second = Counter(case["library"] for case in _KEYS["second"])
+    assert len(first) >= 27
+    assert sum(first.values()) >= 450
+    assert min(first.values()) >= 12
+    assert min(second.values()) >= 8
+    named = [{(case["library"], case["name"]) for case in cases} for cases in _KEYS.values()]
+    assert not named[0] & named[1]
+    assert all(len(names) == len(cases) for names, cases in zip(named, _KEYS.values(), strict=True))
