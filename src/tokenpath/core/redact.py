@@ -109,7 +109,7 @@ RULES: tuple[Rule, ...] = (
         "assigned secret",
         _KEY_MARKERS,
         # `Token::name` is C++, `token=128` a count.
-        rf"(?P<keep>(?<![A-Za-z])(?:\w*[_.-])?(?:{_KEY_WORDS})[\"']?\s*(?<!:)(?:=|:(?!:)|%3D)\s*[\"']?)"
+        rf"(?P<keep>(?<![A-Za-z])(?:\w*[_.-])?(?:{_KEY_WORDS})\\*[\"']?\s*(?<!:)(?:=|:(?!:)|%3D)\s*\\*[\"']?)"
         r"(?!\d{1,8}(?:\W|\Z))(?!\[masked\])[^\s\"',;&)\]}]{4,}",
         flags=re.IGNORECASE,
     ),
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "user name",
         "user login logname",
-        r"(?P<keep>(?<![A-Za-z])(?:user(?:[_-]?name)?|login|logname)[\"']?\s*(?:=|:(?!:))\s*[\"']?)"
+        r"(?P<keep>(?<![A-Za-z])(?:user(?:[_-]?name)?|login|logname)\\*[\"']?\s*(?:=|:(?!:))\s*\\*[\"']?)"
         r"(?P<name>[A-Za-z][\w.-]+)",
         "user",
         flags=re.IGNORECASE,
