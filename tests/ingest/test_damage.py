@@ -152,7 +152,9 @@ def test_what_is_no_event(load) -> None:  # type: ignore[no-untyped-def]
 
 def test_a_damaged_header_entry(load) -> None:  # type: ignore[no-untyped-def]
     data = Trace(rank=1).kernel("a", 1, 1).bytes()
-    data = data.replace(b'"traceName"', b'"INFO": ["a" "b" \x00], "baseTimeNanoseconds": 9, "traceName"')
+    data = data.replace(
+        b'"traceName"', b'"INFO": ["a" "b" \x00], "baseTimeNanoseconds": 9, "traceName"'
+    )
     capture = load(data)
     assert names(capture) == ["a"]
     assert rows(capture, "source", "base_time_ns") == [9]

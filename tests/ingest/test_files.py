@@ -74,9 +74,7 @@ def test_progress_counts_stored_bytes(tmp_path: Path) -> None:
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
 
 
-def test_a_decompression_bomb_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "RATIO_FROM_BYTES", 2**20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * 2**25))

@@ -29,7 +29,9 @@ def load(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-unt
 
 def test_launch_and_kernel(load) -> None:  # type: ignore[no-untyped-def]
     trace = Trace(base_time_ns=BASE, rank=3, world_size=8, trace_id="AB12")
-    trace.launched("gemm", launch_us=10, start_us=Decimal("20.125"), dur_us=Decimal("5.001"), op="mm")
+    trace.launched(
+        "gemm", launch_us=10, start_us=Decimal("20.125"), dur_us=Decimal("5.001"), op="mm"
+    )
     capture = load(trace)
     assert rows(capture, "op", "name", "start_ns", "end_ns") == [("mm", BASE + 9000, BASE + 15000)]
     assert rows(capture, "api_call", "name", "start_ns", "correlation_id") == [
@@ -43,9 +45,7 @@ def test_launch_and_kernel(load) -> None:  # type: ignore[no-untyped-def]
         (0, "NVIDIA H100 80GB HBM3", 132, "nvidia")
     ]
     columns = ("trace_id", "base_time_ns", "clock", "rank", "world_size", "rank_source")
-    assert rows(capture, "source", *columns) == [
-        ("AB12", BASE, "epoch", 3, 8, "distributedInfo")
-    ]
+    assert rows(capture, "source", *columns) == [("AB12", BASE, "epoch", 3, 8, "distributedInfo")]
     assert lost(capture) == {}
 
 

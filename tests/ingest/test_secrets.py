@@ -34,7 +34,9 @@ def planted() -> Trace:
         trace.kernel(secret, at, 1).op(secret, at, 1, dims=[secret], types=secret)
         trace.op("op", at, 1, **{"Call stack": secret}).frame(secret, at, 1)
         trace.call(secret, at, 1).range(secret, at, 1).device_range(secret, at, 1)
-        trace.complete("overhead", secret, at, 1, -1, 0, {}).complete("odd", secret, at, 1, 3, 4, {})
+        trace.complete("overhead", secret, at, 1, -1, 0, {}).complete(
+            "odd", secret, at, 1, 3, 4, {}
+        )
         trace.complete(secret, "name", at, 1, 3, 4, {}).sync(secret, at, 1)
         trace.op("c", at, 1, tid=secret, **{"Collective name": secret, "dtype": secret})
         trace.kernel("n", at, 1, **{"Collective name": "x", "Process Group Name": secret})

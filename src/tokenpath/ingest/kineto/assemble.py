@@ -22,6 +22,8 @@ from tokenpath.ingest.kineto.stores import NO_CODE
 
 Array = NDArray[np.generic]
 Int32s = NDArray[np.int32]
+_COPY_NAMES = frozenset({"dma_request"})
+"""Copies that have no category of their own (MTIA)."""
 _SYNC_KINDS = {
     "Event Sync": "event_sync",
     "Stream Sync": "stream_sync",
@@ -199,6 +201,8 @@ class _Builder:
                 family_labels.append(label)
             family_of[at] = code_of[label]
             kind_of[at] = 3 if found.is_communication else 2
+            if texts[at] in _COPY_NAMES:
+                family_of[at] = kind_of[at] = 0
         families[rows], kinds[rows] = family_of[which], kind_of[which]
         return arrow.texts(kinds, labels), arrow.texts(families, family_labels)
 

@@ -143,20 +143,24 @@ class _Merge:
     def _add_devices(
         self, rows: Rows, pairs: Pairs, file: FileRows, source: int, run: int, vendor: str | None
     ) -> None:
-        used: set[int] = set()
-        for store in ("kernel", "device_range", "sync"):
+        # A synchronisation may name a device that did nothing; that makes it no device of the capture.
+        process_of: dict[int, str] = {}
+        for store in ("sync", "device_range", "kernel"):
             columns = rows.columns[store]
             pair = columns["pair"]
-            if pair is not None:
-                columns["device"], columns["stream"] = place(
-                    pairs, pair, columns["device"], columns["stream"]
-                )
-                used.update(np.unique(columns["device"]).tolist())
+            if pair is None:
+                continue
+            device, stream = place(pairs, pair, columns["device"], columns["stream"])
+            columns["device"], columns["stream"] = device, stream
+            if store != "sync":
+                numbers, first = np.unique(device, return_index=True)
+                for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
+                    process_of[number] = pairs.name_of(pair[row])
         listed = read_devices(file.header)
         calls = rows.columns["api_call"]["name"]
         codes = [] if calls is None else np.unique(calls).tolist()
         names = [pairs.texts[code] for code in codes if code >= 0]
-        for number in sorted(used):
+        for number in sorted(process_of):
             known = listed.get(number)
             name = None if known is None else self._redactor.mask_one(known.name)
             row = {
@@ -165,14 +169,14 @@ class _Merge:
                 "name": name,
                 "num_sms": None if known is None else known.num_sms,
                 "memory_bytes": None if known is None else known.memory_bytes,
-                "vendor": find_vendor(file.header, name, names, vendor),
+                "vendor": find_vendor(file.header, name or process_of[number], names, vendor),
             }
             self._devices.setdefault((run, number), row)
 
     def _device_ids(self, run: int, numbers: NDArray[np.int64]) -> Int32s:
         rows = {key: row for row, key in enumerate(self._devices)}
         distinct, which = np.unique(numbers, return_inverse=True)
-        ids = np.array([rows[run, number] for number in distinct.tolist()], np.int32)
+        ids = np.array([rows.get((run, n), NO_CODE) for n in distinct.tolist()], np.int32)
         return ids[which]
 
     def _sources(self) -> pa.Table:
