@@ -16,6 +16,7 @@ COPY, FILL = "copy", "fill"
 HOST_NAMES = {
     "op": ("aten::linear", "aten::add"),
     "frame": ("model.py(10): forward", "queue.py(154): get"),
+    "sync": ("Stream Wait Event",),
     "call": ("cudaMalloc", "cudaStreamSynchronize", "cudaFuncGetAttributes", "cudaStreamWaitEvent"),
 }
 
@@ -38,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class HostPart:
-    """An operator, frame or call; times in ns."""
+    """An operator, frame, call or recorded wait of stream 7 or 20 for the other; times in ns."""
 
     layer: str
     name: str
@@ -53,6 +54,8 @@ class Plan:
 
     pieces: Sequence[Piece]
     host: Sequence[HostPart]
+    steps: Sequence[int] = ()
+    """Lengths of steps that follow each other from time 0."""
 
     def trace(self, *, shift: int = 0, scale: int = 1, base: int | None = None) -> Trace:
         """The trace, all times scaled, then shifted."""
@@ -64,6 +67,10 @@ class Plan:
             return Decimal(time_ns * scale) / 1000
 
         trace = Trace(base_time_ns=base)
+        at = 0
+        for number, dur in enumerate(self.steps):
+            trace.range(f"ProfilerStep#{number}", us(at), length(dur))
+            at += dur
         launched: set[int] = set()
         for number, piece in enumerate(self.pieces):
             correlation = 1000 + number
@@ -89,6 +96,16 @@ class Plan:
             else:
                 trace.kernel(piece.name, us(piece.start), length(piece.dur), **where)  # type: ignore[arg-type]
         for part in self.host:
+            if part.layer == "sync":
+                stream = (7, 20)[part.thread]
+                trace.sync(
+                    part.name,
+                    us(part.start),
+                    length(1_000),
+                    stream=stream,
+                    wait_on_stream=27 - stream,
+                )
+                continue
             add = {"op": trace.op, "frame": trace.frame, "call": trace.call}[part.layer]
             add(part.name, us(part.start), length(part.dur), tid=100 + part.thread)
         return trace
@@ -129,10 +146,11 @@ def _host_part(draw: st.DrawFn) -> HostPart:
     )
 
 
-def plans(devices: int = 2) -> st.SearchStrategy[Plan]:
-    """Captures with device work on at most so many devices."""
+def plans(devices: int = 2, steps: int = 0) -> st.SearchStrategy[Plan]:
+    """Captures with device work on at most so many devices, in at most so many steps."""
     return st.builds(
         Plan,
         st.lists(_piece(devices), min_size=1, max_size=14),
         st.lists(_host_part(), max_size=8),
+        st.lists(st.integers(1_000, 90_000), max_size=steps),
     )

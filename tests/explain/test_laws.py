@@ -116,6 +116,21 @@ def test_windows_equal_the_slow_version_and_close(
             assert key == "span_ns" or value <= told(before)[key]
 
 
+@some
+@given(plan=plans(steps=7))
+def test_windows_of_steps_equal_the_slow_version_and_close(plan: Plan, folder: Path) -> None:
+    found = run(plan.trace(), folder)
+    assert_closes(found)
+    expected = slow.works(found.capture)
+    window = found.analysis.window
+    for device in found.analysis.devices:
+        work = device.work
+        numbers = slow.numbers(expected[work.device_id], work.window_start_ns, work.window_end_ns)
+        assert told(device) == asdict(numbers)
+        assert window.start_ns <= work.window_start_ns <= work.window_end_ns <= window.end_ns
+        assert (device.spans.start <= device.spans.end).all()
+
+
 @few
 @given(plan=plans(devices=1), cuts=st.lists(st.integers(1, 999), min_size=1, max_size=3))
 def test_the_parts_of_a_window_add_up(plan: Plan, cuts: list[int], folder: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from captures import Explained, explained, facts, funnel_row, idle_percent
 
-from tokenpath.api import explain, load
+from tokenpath.api import convert, explain, load
 from tokenpath.core.report import Note, Severity, Trust
+from tokenpath.export import json
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -119,6 +120,13 @@ def test_order_of_the_two_parts_does_not_matter(traces: Path) -> None:
     other = explained(traces, SGLANG_EXTEND, SGLANG_DECODE)
     assert one.report.funnel == other.report.funnel
     assert one.devices == other.devices
+
+
+def test_a_converted_capture_gives_the_same_report(traces: Path, tmp_path: Path) -> None:
+    for number, name in enumerate((SGLANG_DECODE, H100_QWEN)):
+        convert([traces / name], tmp_path / str(number))
+        again = explain([tmp_path / str(number)]).report
+        assert json.render(again) == json.render(explained(traces, name).report)
 
 
 def test_sglang_is_not_called_vllm(traces: Path) -> None:

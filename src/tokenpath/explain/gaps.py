@@ -21,7 +21,7 @@ from tokenpath.explain.activity import (
 from tokenpath.explain.causes import CAUSE_NUMBER
 from tokenpath.explain.host_timeline import Activity, HostTimeline
 from tokenpath.explain.waits import HANDOVER_NS, Waits, previous_on_stream
-from tokenpath.explain.work import NO_LAUNCH, DeviceWork
+from tokenpath.explain.work import MEMCPY, NO_LAUNCH, DeviceWork
 
 MIN_LATENCY_SAMPLES = 20
 """Fewer launches onto an idle device than this say nothing about launch latency."""
@@ -183,8 +183,11 @@ def _explain_queued(
         previous >= 0, work.end[np.maximum(previous, 0)], NO_LAUNCH // 2
     )
     wait = waits.before(work, kernel)
-    # Counted from the end of the call: launching a large graph keeps the call itself busy.
-    since_launch = work.start[kernel] - work.launch_end[kernel]
+    # Counted from the end of the call: launching a large graph keeps the call itself busy. But a copy
+    # that blocks its call until it is done had been handed over long before the call ends.
+    is_blocking = (work.kind[kernel] == MEMCPY) & (work.launch_end[kernel] > work.start[kernel])
+    launched = np.where(is_blocking, work.launch_start[kernel], work.launch_end[kernel])
+    since_launch = work.start[kernel] - launched
     cause[rows] = np.select(
         [
             wait == Waits.COLLECTIVE,
