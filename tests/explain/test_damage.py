@@ -145,3 +145,30 @@ def test_several_processes_in_one_file(tmp_path: Path) -> None:
     trace.call("cudaLaunchKernel", 20, 4, correlation=77).kernel(GEMM, 30, 5, correlation=77)
     (note,) = notes(report_of(trace, tmp_path), "several-processes")
     assert note.details["num_processes"] == 2
+
+
+def test_one_stray_time_centuries_away(tmp_path: Path) -> None:
+    trace = Trace()
+    for number in range(30):
+        trace.launched(GEMM, launch_us=20 * number, start_us=20 * number + 8, dur_us=10)
+    trace.kernel(GEMM, 9 * 10**15, 10)
+    report = report_of(trace, tmp_path)
+    assert window_of(report)["span_ns"] == 9 * 10**18 + 10_000 - 8_000
+    assert window_of(report)["busy_ns"] == 310_000
+    assert report.funnel is not None
+    assert report.funnel.residuals() == {}
+    assert report.timeline is not None
+    (lane,) = report.timeline.lanes
+    assert sum(map(sum, lane.busy_ns)) == 310_000
+
+
+def test_kernels_at_time_zero_are_lost_not_counted_as_the_start(tmp_path: Path) -> None:
+    """Full profiler buffers leave ts 0 and dur 0 among times since 1970."""
+    trace = Trace()
+    for number in range(200):
+        trace.kernel(GEMM, 1_712_209_971_000_000 + 20 * number, 10)
+    trace.kernel(GEMM, 0, 0).kernel(GEMM, 0, 10)
+    report = report_of(trace, tmp_path)
+    assert window_of(report)["span_ns"] == 199 * 20_000 + 10_000
+    (note,) = notes(report, "lost-events")
+    assert note.details["num_events"] == 2

@@ -64,7 +64,7 @@ DEVICE_CAUSES = (
     Cause("event_wait", "event wait", _STALLED,
           "queued behind a stream-wait-event"),
     Cause("collective_wait", "collective wait", _STALLED,
-          "queued behind an event that follows a communication kernel, or the host waited for one"),
+          "queued behind an event that follows a communication kernel"),
     Cause("graph_internal", "inside a graph", _STALLED,
           "between two nodes of one graph launch"),
     Cause("communication_order", "ordered behind communication", _BLOCKING,

@@ -27,7 +27,10 @@ def overview(analysis: Analysis) -> Timeline | None:
     high = max(work.window_end_ns for work in works)
     if high <= low:
         return None
-    edges = low + (np.arange(NUM_BINS + 1) * (high - low)) // NUM_BINS
+    # Python's integers: one stray time makes the span too long to be multiplied in 64 bits.
+    edges = np.array(
+        [low + number * (high - low) // NUM_BINS for number in range(NUM_BINS + 1)], np.int64
+    )
     lanes = []
     for work in works:
         compute = work.busy(COMPUTE, MEMSET)
