@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 
-from tokenpath.capture import compiled, nesting
+from tokenpath.capture import compiled, machine_code, nesting
 from tokenpath.capture.nesting import innermost, nesting_order, parents, self_time
 
 
@@ -109,7 +110,7 @@ def test_a_loop_over_few_rows_does_not_load_numba():
     program = """
 import sys
 import numpy as np
-from tokenpath.capture import compiled, nesting
+from tokenpath.capture import compiled, machine_code, nesting
 group, start = np.zeros(100, np.int32), np.arange(100)
 parent = nesting.parents(group, start, start + 9)
 nesting.innermost(group, start, start + 9, parent, group, start, start + 20)
@@ -121,27 +122,78 @@ assert "numba" not in sys.modules
 
 def test_the_limit_decides(monkeypatch):
     monkeypatch.setattr(compiled, "COMPILE_FROM_ROWS", 50)
+    monkeypatch.setattr(compiled, "WARM_FROM_ROWS", 50)
     assert add_up(49) is add_up(0)
     assert add_up(50) is not add_up(0)
     assert add_up(50) is add_up(51)
     assert (total(49), total(50)) == (49, 50)
 
 
-def test_without_a_folder_for_its_cache_a_loop_is_compiled_all_the_same(monkeypatch):
-    # What numba raises when neither the package nor the home folder can be written to.
-    def njit(_njit=numba.njit, **options):
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function 'add_up': no locator available")
-        return _njit(**options)
+@compiled.compiled
+def double(values, by):
+    for i in range(len(values)):
+        values[i] *= by
+    return len(values)
 
-    monkeypatch.setattr(numba, "njit", njit)
-    monkeypatch.setattr(compiled, "COMPILE_FROM_ROWS", 0)
 
-    @compiled.compiled
-    def double(values):
-        for i in range(len(values)):
-            values[i] *= 2
-
+def doubled() -> list[int]:
     values = np.arange(3)
-    double(3)(values)
+    assert double(compiled.COMPILE_FROM_ROWS)(values, 2) == 3
+    return values.tolist()
+
+
+def kept_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("double-*.o"))
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A cache folder of its own, and no memory of what was loaded before."""
+    monkeypatch.setenv("TOKENPATH_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def load_double() -> Callable[..., object]:
+    return machine_code.load(double(0), ("int64:1", "int64"))
+
+
+def test_machine_code_is_kept_and_loaded_without_numba(fresh, monkeypatch):
+    load_double()
+    (kept,) = kept_in(fresh)
+    assert kept.stat().st_mode & 0o077 == 0
+
+    def no_numba(*_):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(machine_code, "_compiled", no_numba)
+    values = np.arange(4)
+    assert load_double()(values, 3) == 4
+    assert values.tolist() == [0, 3, 6, 9]
+
+
+def test_damaged_machine_code_is_not_run_but_compiled_again(fresh):
+    load_double()
+    (kept,) = kept_in(fresh)
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(bytes(data))
+    values = np.arange(3)
+    load_double()(values, 2)
     assert values.tolist() == [0, 2, 4]
+    assert kept.read_bytes() != bytes(data)
+
+
+def test_without_a_folder_for_its_cache_a_loop_is_compiled_all_the_same(fresh):
+    fresh.write_text("a file where the folder should be")
+    assert doubled() == [0, 2, 4]
+    values = np.arange(3)
+    load_double()(values, 2)
+    assert values.tolist() == [0, 2, 4]
+
+
+def test_a_loop_refuses_arrays_that_it_was_not_compiled_for(fresh):
+    loop = load_double()
+    with pytest.raises(TypeError, match="int32"):
+        loop(np.arange(3, dtype=np.int32), 2)
+    with pytest.raises(TypeError, match="contiguous"):
+        loop(np.arange(6)[::2], 2)

@@ -7,6 +7,7 @@ first time. A decorated function is the same source on both paths, so both give 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -15,6 +16,9 @@ R = TypeVar("R")
 
 COMPILE_FROM_ROWS = 20_000
 """Loops over fewer rows take less time in plain Python than numba takes to load."""
+
+WARM_FROM_ROWS = 1_000
+"""The same once the loader of machine code is there, which it is after a large file was read."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[[int], Callable[P, R]]:
@@ -36,6 +40,7 @@ def compiled(function: Callable[P, R]) -> Callable[[int], Callable[P, R]]:
         return loaded[signature](*args, **kwargs)
 
     def pick(num_rows: int) -> Callable[P, R]:
-        return run_machine_code if num_rows >= COMPILE_FROM_ROWS else function
+        enough = WARM_FROM_ROWS if "llvmlite" in sys.modules else COMPILE_FROM_ROWS
+        return run_machine_code if num_rows >= enough else function
 
     return pick
