@@ -215,3 +215,35 @@ def test_kernels_that_start_before_their_launch(tmp_path: Path) -> None:
     assert report.trust is Trust.LIMITED
     assert report.funnel is not None
     assert report.funnel.residuals() == {}
+
+
+@pytest.mark.parametrize("vendor", ["cuda", "hip"])
+def test_launches_into_a_graph_that_is_being_captured_are_not_missing(
+    vendor: str, tmp_path: Path
+) -> None:
+    trace = busy(5)
+    trace.call(f"{vendor}StreamBeginCapture", 200, 2)
+    for number in range(10):
+        trace.launch(205 + 3 * number, 2, correlation=500 + number)
+    trace.call(f"{vendor}StreamEndCapture", 250, 2)
+    trace.launch(260, 2, correlation=600)
+    trace.call(f"{vendor}GraphLaunch", 300, 8, correlation=900)
+    for node in range(10):
+        trace.kernel(GEMM, 310 + 10 * node, 9, correlation=900)
+    report = report_of(trace, tmp_path)
+    found = coverage(report)
+    assert (found["num_captured"], found["num_launches"], found["num_missing"]) == (10, 6, 1)
+    (note,) = notes(report, "graph-capture")
+    assert note.severity is Severity.INFO
+    assert "10 launches were recorded into a device graph, not run" in note.sentence
+
+
+def test_a_driver_call_under_the_id_of_its_runtime_call_is_not_missing(tmp_path: Path) -> None:
+    trace = Trace()
+    for number in range(10):
+        trace.launch(20 * number, 6, correlation=number)
+        trace.call("cuLaunchKernel", 20 * number + 1, 4, correlation=number, category="cuda_driver")
+        trace.kernel(GEMM, 20 * number + 10, 5, correlation=number)
+    report = report_of(trace, tmp_path)
+    assert codes(report) == {"coarse-clock"}
+    assert report.funnel is not None

@@ -187,11 +187,13 @@ def test_deepseek_communication_is_called_dispatcher(traces: Path) -> None:
         assert sum(ns for name, ns in by_name.items() if part in name) == duration_ns
 
 
-def test_launches_recorded_under_graph_capture_give_no_idle_number(traces: Path) -> None:
-    report = explained(traces, GRAPH_CAPTURE).report
-    assert report.funnel is None
-    assert report.answer[0].startswith("Cannot tell how busy the device was")
-    assert "421 of 428" in report.answer[0]
+def test_launches_into_a_graph_are_not_called_lost(traces: Path) -> None:
+    """The capture of a graph, before any replay of it: 421 of 428 launches did not run."""
+    found = explained(traces, GRAPH_CAPTURE)
+    (note,) = notes(found, "graph-capture")
+    assert note.details["num_launches"] == 421
+    assert found.report.trust is Trust.GOOD
+    assert round(idle_percent(found.report), 2) == 99.95
 
 
 def test_dlrm_ranks_one_by_one(dlrm: Sequence[Path]) -> None:

@@ -188,6 +188,15 @@ def _launches(coverage: LaunchCoverage) -> list[Note]:
                     {"num_launches": count},
                 )
             )
+    if coverage.num_captured:
+        notes.append(
+            Note(
+                "graph-capture",
+                Severity.INFO,
+                f"{coverage.num_captured:,} launches were recorded into a device graph, not run",
+                {"num_launches": coverage.num_captured},
+            )
+        )
     if coverage.num_early:
         notes.append(
             Note(
