@@ -7,9 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from ingest.compare import difference, lost, rows
 from ingest.traces import Trace
-
 from tokenpath.core.errors import DamagedInput, InputError, LimitExceeded, UnknownFormat
 from tokenpath.ingest import packed, read, sniff
 
@@ -25,7 +25,7 @@ def simple(rank: int | None = None, **more: object) -> Trace:
 @pytest.mark.parametrize("scanner", ["slow", "fast"])
 def test_every_container_gives_the_same_rows(tmp_path: Path, suffix: str, scanner: str) -> None:
     trace = simple()
-    for number in range(20_000):
+    for number in range(2_000):
         trace.kernel(f"k{number % 50}", number, 1, correlation=number)
     plain = read([trace.write(tmp_path / "t.json")], scanner=scanner)
     stored = read([trace.write(tmp_path / f"t{suffix}")], scanner=scanner)

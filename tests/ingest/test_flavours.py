@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from ingest.compare import lost, reasons, rows
 from ingest.traces import Trace
-
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.validate import validate
 from tokenpath.ingest import read

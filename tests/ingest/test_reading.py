@@ -6,9 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+
 from ingest.compare import difference, lost, reasons, rows
 from ingest.traces import Trace
-
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.validate import validate
 from tokenpath.ingest import read

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from ingest.compare import rows
 from ingest.planted import SECRETS, TELLTALES
 from ingest.traces import Trace
-
 from tokenpath.capture.parquet import write_capture
 from tokenpath.ingest import read
 

@@ -35,7 +35,7 @@ def sniff(path: Path) -> Reader:
         names = " and ".join(reader.name for reader in fitting)
         raise UnknownFormat(f"it fits several formats: {names}", where=str(path))
     raise UnknownFormat(
-        _describe(head, path), where=str(path), allowed=_KNOWN, next_step=_next_step(head, path)
+        _describe(head, path), where=str(path), allowed=_KNOWN, next_step=_next_step(path)
     )
 
 
@@ -64,7 +64,7 @@ def _describe(head: bytes, path: Path) -> str:
     return "unknown format: not JSON"
 
 
-def _next_step(head: bytes, path: Path) -> str:
+def _next_step(path: Path) -> str:
     if path.suffix == ".nsys-rep":
         return f"nsys export --type sqlite {path.name}"
     return "give the .json or .json.gz file that torch.profiler wrote"

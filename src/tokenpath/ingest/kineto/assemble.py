@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,9 @@ from tokenpath.ingest.kineto.collect import Rows
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.processes import Pairs
 from tokenpath.ingest.kineto.sorting import Sorter
-from tokenpath.ingest.kineto.stores import NO_CODE
+from tokenpath.ingest.kineto.stores import NO_CODE, required
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Int32s = NDArray[np.int32]
 _COPY_NAMES = frozenset({"dma_request"})
 """Copies that have no category of their own (MTIA)."""
@@ -135,9 +136,8 @@ class _Builder:
         return arrow.build(TABLES["api_call"], num_rows, columns)
 
     def _place(self, store: str) -> tuple[Int32s, NDArray[np.int64]]:
-        device, stream = self._take(store, "device"), self._take(store, "stream")
-        assert device is not None and stream is not None
-        return self._ids.device_of(device), stream
+        device = required(self._take(store, "device"))
+        return self._ids.device_of(device), required(self._take(store, "stream"))
 
     def kernel(self) -> pa.Table | None:
         num_rows = self._rows.num_rows["kernel"]
@@ -178,8 +178,8 @@ class _Builder:
 
     def _classify(self, num_rows: int) -> tuple[pa.Array, pa.Array]:
         """Kind and family, decided once for each distinct name."""
-        sort, name = self._take("kernel", "sort"), self._rows.columns["kernel"]["name"]
-        assert sort is not None
+        sort = required(self._take("kernel", "sort"))
+        name = self._rows.columns["kernel"]["name"]
         labels = ["memcpy", "memset", "compute", "communication"]
         kinds = np.where(sort == Sort.MEMCPY, 0, np.where(sort == Sort.MEMSET, 1, 2)).astype(
             np.int32
@@ -294,8 +294,8 @@ class _Builder:
         num_rows = self._rows.num_rows["memory"]
         if not num_rows:
             return None
-        name, sizes = self._take("memory", "name"), self._take("memory", "bytes")
-        assert sizes is not None and name is not None
+        name = required(self._take("memory", "name"))
+        sizes = required(self._take("memory", "bytes"))
         action = np.where(name == OUT_OF_MEMORY_CODE, 2, np.where(sizes < 0, 1, 0)).astype(np.int32)
         columns = {
             "source_id": arrow.constant(self._ids.source, num_rows),

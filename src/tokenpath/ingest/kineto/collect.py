@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from tokenpath.ingest.kineto import links
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.sorting import FIELDS, Sorter
+from tokenpath.ingest.kineto.stores import required
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Columns = dict[str, Array | None]
 
 HOST_STORES = ("op", "frame", "api_call", "range", "overhead")
@@ -100,8 +102,7 @@ def _move_collectives(sorter: Sorter, name: str, keep: NDArray[np.bool_]) -> Non
     if store is None or store.num_rows == 0:
         return
     columns = {field.name: store.take(field.name) for field in store.fields}
-    row = columns["row"]
-    assert row is not None
+    row = required(columns["row"])
     chosen = keep[row]
     new_of_old = np.cumsum(keep) - 1
     store.num_rows = 0

@@ -115,7 +115,7 @@ def _read_entries(
             _note_end(losses, at)
             return
         except Damaged:
-            losses.add("damaged header", offset=at)
+            losses.add("damaged header", offset=at, dropped=False)
             at = _find_known_key(window, at + 1)
 
 

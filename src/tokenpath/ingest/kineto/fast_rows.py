@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +31,7 @@ from tokenpath.ingest.kineto.state import (
 )
 from tokenpath.ingest.kineto.stores import Field, Store, narrowed
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 _ROWS_PER_CHUNK = 8192
 _LONG_REAL_MASK = -(2**48)

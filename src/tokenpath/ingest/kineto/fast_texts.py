@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,12 +138,12 @@ def _decode(data: bytes, tag: int) -> str:
     return readable(text)
 
 
-def address(array: NDArray[np.generic]) -> int:
+def address(array: NDArray[Any]) -> int:
     """Where the data of an array lies."""
     return int(array.__array_interface__["data"][0])
 
 
-def _grown(array: NDArray[np.generic], size: int) -> NDArray[np.generic]:
+def _grown(array: NDArray[Any], size: int) -> NDArray[np.generic]:
     larger = np.zeros((size, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

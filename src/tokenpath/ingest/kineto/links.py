@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.kineto.stores import required
 
-Columns = dict[str, NDArray[np.generic] | None]
+Columns = dict[str, NDArray[Any] | None]
 _MAX_BACK = 64
 
 
@@ -24,9 +27,8 @@ def link_by_flows(
     """
     if num_flows == 0:
         return
-    phase, category, number = flows["phase"], flows["category"], flows["id"]
-    pair, at = flows["pair"], flows["at"]
-    assert phase is not None and pair is not None and at is not None
+    category, number = flows["category"], flows["id"]
+    phase, pair, at = (required(flows[name]) for name in ("phase", "pair", "at"))
     category = np.full(num_flows, -1) if category is None else category
     number = np.zeros(num_flows, np.int64) if number is None else number
     starts = np.flatnonzero(phase == ord("s"))
@@ -58,20 +60,15 @@ def link_by_flows(
 def _join(host: Columns, source: int, device: Columns, target: int, name: str, number: int) -> None:
     for rows in (host, device):
         if rows[name] is None:
-            start = rows["start"]
-            assert start is not None
-            rows[name] = np.full(len(start), NULL, np.int64)
-    of_host, of_device = host[name], device[name]
-    assert of_host is not None and of_device is not None
+            rows[name] = np.full(len(required(rows["start"])), NULL, np.int64)
+    of_host, of_device = required(host[name]), required(device[name])
     if of_device[target] == NULL:
         if of_host[source] == NULL:
             of_host[source] = number
         of_device[target] = of_host[source]
 
 
-def _rows_at(
-    rows: Columns, pair: NDArray[np.generic], at: NDArray[np.generic]
-) -> NDArray[np.int64]:
+def _rows_at(rows: Columns, pair: NDArray[Any], at: NDArray[np.generic]) -> NDArray[np.int64]:
     """For each (pair, time) the row that starts there, else the innermost around it, else -1."""
     start, end, pairs = rows.get("start"), rows.get("end"), rows.get("pair")
     result = np.full(len(at), -1, np.int64)

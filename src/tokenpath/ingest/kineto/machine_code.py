@@ -108,7 +108,7 @@ def _machine() -> binding.TargetMachine:
 
 
 def _compile() -> tuple[Any, str]:
-    """numba's library of the scanner, and the name of the entry point in it."""
+    """Numba's library of the scanner, and the name of the entry point in it."""
     from numba.core import config
 
     level = config.OPT
@@ -122,7 +122,7 @@ def _compile() -> tuple[Any, str]:
     return overload.library, overload.fndesc.llvm_func_name
 
 
-def _standing_alone(library: Any, native: str) -> bytes | None:  # noqa: ANN401 - numba has no types
+def _standing_alone(library: Any, native: str) -> bytes | None:
     """The object file; None if the code calls what not every process has."""
     from llvmlite import binding
 
@@ -158,7 +158,7 @@ def _bind(address: int, owner: object) -> Entry:
     return run
 
 
-def _call(native: Any, state: int, op: int, a: int, b: int, c: int) -> int:  # noqa: ANN401
+def _call(native: Any, state: int, op: int, a: int, b: int, c: int) -> int:
     result, exception = ctypes.c_int64(), ctypes.c_void_p()
     native(ctypes.byref(result), ctypes.byref(exception), state, op, a, b, c)
     return result.value

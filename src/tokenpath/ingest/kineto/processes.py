@@ -14,7 +14,7 @@ from tokenpath.ingest.kineto.categories import (
     THREAD_NAME_CODE,
 )
 from tokenpath.ingest.kineto.columns import NULL
-from tokenpath.ingest.kineto.stores import NO_CODE, Store
+from tokenpath.ingest.kineto.stores import NO_CODE, Store, required
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -60,8 +60,7 @@ def read_pairs(metadata: Store, pairs: list[tuple[int, int]], texts: list[str]) 
     process_name: dict[int, str] = {}
     process_label: dict[int, str] = {}
     if metadata.num_rows:
-        kind, pair, meta = (metadata.take(name) for name in ("name", "pair", "meta"))
-        assert kind is not None and pair is not None and meta is not None
+        kind, pair, meta = (required(metadata.take(name)) for name in ("name", "pair", "meta"))
         threads = kind == THREAD_NAME_CODE
         # Assigned backwards, so that the first name of a thread is the one that stays.
         thread_name[pair[threads][::-1]] = meta[threads][::-1]

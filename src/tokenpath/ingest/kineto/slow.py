@@ -173,10 +173,10 @@ class SlowScanner:
                 break
             if end >= len(text) and not is_last:
                 break
-            if type(value) is not dict or end - position > 2 * MAX_DEPTH:
-                if depth_of(text[position:end]) > MAX_DEPTH:
-                    state = "hard"
-                    break
+            # So many brackets take at least as many bytes.
+            if end - position > MAX_DEPTH and depth_of(text[position:end]) > MAX_DEPTH:
+                state = "hard"
+                break
             self._keep(value, offset)
             position = end
         return offset, state

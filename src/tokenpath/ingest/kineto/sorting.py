@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -245,7 +247,7 @@ class Sorter:
 
 
 def distinct_metadata(
-    store: Store, name: NDArray[np.generic], pair: NDArray[np.generic], meta: NDArray[np.generic]
+    store: Store, name: NDArray[Any], pair: NDArray[np.generic], meta: NDArray[np.generic]
 ) -> None:
     """Append the distinct ones: some profilers repeat a name a hundred thousand times."""
     if len(name) == 0:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.columns import NULL, Col
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 NO_CODE = -1
 """Stands for NULL in int32 columns."""
+
+
+def required(values: Array | None) -> Array:
+    """A column that no kept row is without; ValueError if it is all NULL all the same."""
+    if values is None:
+        raise ValueError("a column that every row has is NULL")
+    return values
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from tokenpath.ingest.kineto.categories import Sort
 from tokenpath.ingest.kineto.columns import Flag
 from tokenpath.ingest.kineto.losses import Losses
 from tokenpath.ingest.kineto.processes import Pairs
-from tokenpath.ingest.kineto.stores import NO_CODE, Store
+from tokenpath.ingest.kineto.stores import NO_CODE, Store, required
 
 _DERIVED_PROCESSES = frozenset({"Overlap Analysis"})
 """Rows that msprof computes from the others."""
@@ -26,8 +27,7 @@ def settle(unsorted: Store, stores: dict[str, Store], pairs: Pairs, losses: Loss
         return None
     num_rows = unsorted.num_rows
     columns = {field.name: unsorted.take(field.name) for field in unsorted.fields}
-    pair, name = columns["pair"], columns["name"]
-    assert pair is not None
+    pair, name = required(columns["pair"]), columns["name"]
     flags = columns["flags"]
     is_spyre = np.zeros(num_rows, bool) if flags is None else (flags & Flag.SPYRE) != 0
     has_category = columns["category"] is not None and columns["category"] != NO_CODE
@@ -64,7 +64,7 @@ def settle(unsorted: Store, stores: dict[str, Store], pairs: Pairs, losses: Loss
 
 def _settle_tasks(
     rows: NDArray[np.intp],
-    names: NDArray[np.generic],
+    names: NDArray[Any],
     texts: list[str],
     target: NDArray[np.str_],
     sort: NDArray[np.uint8],

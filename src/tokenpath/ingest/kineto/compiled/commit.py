@@ -5,6 +5,7 @@ The same decisions as `sorting.Sorter` takes on whole chunks; a property test ho
 
 from __future__ import annotations
 
+# ruff: noqa: SIM109 - numba compares with constants, not with tuples of them.
 from tokenpath.ingest.kineto.categories import MEMORY_CODE, OUT_OF_MEMORY_CODE, Sort
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag
 from tokenpath.ingest.kineto.compiled.machine import (
@@ -159,9 +160,8 @@ def commit(state, row):  # type: ignore[no-untyped-def]
     groups = load64(state + _GROUPS)
     group = groups + _GROUP_BYTES * number
     extra = groups + _GROUP_BYTES * (_OP_COLLECTIVE if number == _OP_SORT else _KERNEL_COLLECTIVE)
-    has_extra = (number == _OP_SORT or number == _KERNEL_SORT) and load64(
-        row + _COLLECTIVE
-    ) != _NULL
+    may_be_collective = number == _OP_SORT or number == _KERNEL_SORT
+    has_extra = may_be_collective and load64(row + _COLLECTIVE) != _NULL
     if is_full(group):
         store64(state + _FULL_GROUP, number)
         return False

@@ -20,6 +20,7 @@ from tokenpath.ingest.kineto.compiled.machine import compiled, load8, load64, st
 from tokenpath.ingest.kineto.compiled.numbers import read_dim3, read_int, read_real, read_us
 from tokenpath.ingest.kineto.compiled.texts import code_of, last_word, mix, pair_of, same_bytes
 from tokenpath.ingest.kineto.state import (
+    ENTRY_WORDS,
     GROW,
     KEY_ENTRY_BYTES,
     KEY_TEXT_BYTES,
@@ -29,7 +30,8 @@ from tokenpath.ingest.kineto.state import (
 )
 
 # numba takes plain ints as constants, but not members of an enum.
-_KEYS, _RANGE = 8 * S.KEYS, 8 * S.PROFILER_RANGE
+_KEYS, _RANGE, _ENTRIES = 8 * S.KEYS, 8 * S.PROFILER_RANGE, 8 * S.ENTRIES
+_ENTRY_BYTES = 8 * ENTRY_WORDS
 _PLAIN, _ESCAPED, _JSON = int(Tag.PLAIN), int(Tag.ESCAPED), int(Tag.JSON)
 _PHASE, _CATEGORY, _NAME, _PAIR = 8 * Col.PHASE, 8 * Col.CATEGORY, 8 * Col.NAME, 8 * Col.PAIR
 _TS, _DUR, _FLAGS, _OFFSET, _ID = 8 * Col.TS, 8 * Col.DUR, 8 * Col.FLAGS, 8 * Col.OFFSET, 8 * Col.ID
@@ -71,6 +73,14 @@ def read_text(state, at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def has_escapes(state, code):  # type: ignore[no-untyped-def]
+    """Whether a text, given by its code, is kept with its escapes: it may equal another code's text."""
+    if code < 0:
+        return False
+    return load64(load64(state + _ENTRIES) + _ENTRY_BYTES * code + 16) & 3 == _ESCAPED
+
+
+@compiled
 def read_json(state, at, limit, out):  # type: ignore[no-untyped-def]
     """A list as the code of its JSON, or a string."""
     if at < limit and load8(at) == 91:
@@ -91,7 +101,8 @@ def read_id(state, at, limit, out):  # type: ignore[no-untyped-def]
     if at >= limit:
         return MORE
     if load8(at) == 34:
-        return read_text(state, at, limit, out)
+        end = read_text(state, at, limit, out)
+        return FALLBACK if end >= 0 and has_escapes(state, load64(out)) else end
     end = skip_number(at, limit)
     if end < 0:
         return end
@@ -288,7 +299,11 @@ def read_event(state, at, limit, row):  # type: ignore[no-untyped-def]
     # Events without phase, pid or tid, counters, and ranges of hardware counters are rare or odd.
     if seen & 88 != 88 or load64(row + _PHASE) == 67:
         return FALLBACK
-    if load64(row + _CATEGORY) == load64(state + _RANGE):
+    category = load64(row + _CATEGORY)
+    if category == load64(state + _RANGE) or has_escapes(state, category):
+        return FALLBACK
+    # The names of other phases are compared with known ones, or with each other.
+    if load64(row + _PHASE) != 88 and has_escapes(state, load64(row + _NAME)):
         return FALLBACK
     pair = pair_of(state, pid, tid)
     if pair < 0:

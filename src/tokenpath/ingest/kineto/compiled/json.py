@@ -62,7 +62,7 @@ def skip_string(at, limit):  # type: ignore[no-untyped-def]
         if char == 117:  # u
             for digit in range(1, 5):
                 byte = load8(at + digit) | 32
-                if not (48 <= byte <= 57 and load8(at + digit) >= 48 or 97 <= byte <= 102):
+                if not ((48 <= byte <= 57 and load8(at + digit) >= 48) or 97 <= byte <= 102):
                     return FALLBACK
             at += 5
         elif (

@@ -29,7 +29,7 @@ def _pointer(builder, address, to):  # type: ignore[no-untyped-def]
 
 
 def _loader(width, result, name):  # type: ignore[no-untyped-def]
-    def load(_typing, address):  # type: ignore[no-untyped-def]
+    def load(_typing, _address):  # type: ignore[no-untyped-def]
         def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
             value = builder.load(_pointer(builder, args[0], width), align=1)
             return builder.zext(value, _I64) if width is not _I64 else value
@@ -41,7 +41,7 @@ def _loader(width, result, name):  # type: ignore[no-untyped-def]
 
 
 def _storer(width, name):  # type: ignore[no-untyped-def]
-    def store(_typing, address, value):  # type: ignore[no-untyped-def]
+    def store(_typing, _address, _value):  # type: ignore[no-untyped-def]
         def codegen(context, builder, _signature, args):  # type: ignore[no-untyped-def]
             word = args[1] if width is _I64 else builder.trunc(args[1], width)
             builder.store(word, _pointer(builder, args[0], width), align=1)
@@ -65,7 +65,7 @@ def _mask_of(chars, invert, name):  # type: ignore[no-untyped-def]
     """Sixteen bytes at an address to a bit each: whether the byte is one of `chars` (or is none)."""
     vector = ir.VectorType(_I8, 16)
 
-    def mask(_typing, address):  # type: ignore[no-untyped-def]
+    def mask(_typing, _address):  # type: ignore[no-untyped-def]
         def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
             data = builder.load(_pointer(builder, args[0], vector), align=1)
             hits = None
@@ -86,8 +86,8 @@ mask_not_space = _mask_of(b" \t\r\n", True, "mask_not_space")
 
 
 @intrinsic
-def lowest_bit(_typing, bits):  # type: ignore[no-untyped-def]
-    """Position of the lowest set bit; `bits` may not be 0."""
+def lowest_bit(_typing, _bits):  # type: ignore[no-untyped-def]
+    """Position of the lowest set bit; the bits may not be 0."""
 
     def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -96,7 +96,7 @@ def lowest_bit(_typing, bits):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def shift_right(_typing, bits, count):  # type: ignore[no-untyped-def]
+def shift_right(_typing, _bits, _count):  # type: ignore[no-untyped-def]
     """Logical shift; int64 in numba shifts the sign in."""
 
     def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]

@@ -120,7 +120,7 @@ def read_us(at, limit, out, out_flag):  # type: ignore[no-untyped-def]
 
 
 @numba.extending.intrinsic
-def bits_of(_typing, value):  # type: ignore[no-untyped-def]
+def bits_of(_typing, _value):  # type: ignore[no-untyped-def]
     """The bit pattern of a float64."""
 
     def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
