@@ -61,6 +61,16 @@ def test_a_long_kernel_beside_others_on_other_streams_is_possible(tmp_path: Path
     assert window_of(report)["busy_ns"] == 5_000_000
 
 
+def test_a_long_node_beside_others_of_its_graph_is_possible(tmp_path: Path) -> None:
+    trace = Trace().call("cudaGraphLaunch", 0, 10, correlation=5)
+    trace.kernel(GEMM, 20, 5000, correlation=5)
+    for number in range(10):
+        trace.kernel(GEMM, 40 + 20 * number, 10, correlation=5)
+    report = report_of(trace, tmp_path)
+    assert "impossible-duration" not in codes(report)
+    assert window_of(report)["busy_ns"] == 5_000_000
+
+
 def test_dependent_launch_overlaps_are_kept_and_counted(tmp_path: Path) -> None:
     """A kernel starts 300 ns before the one before it on its stream ends."""
     trace = Trace()

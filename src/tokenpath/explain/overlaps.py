@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokenpath.capture.capture import NO_ID
 from tokenpath.capture.intervals import Int64s
 from tokenpath.explain.work import DeviceWork
 
 CORRUPT_NS = 1_000_000
 """A piece of work that reaches this far over at least MIN_COVERED later ones has no true end."""
 MIN_COVERED = 3
-"""How many later starts of its stream such work must cover."""
+"""How many later starts of its stream, launched by other calls, such work must cover."""
 RESOLUTION_NS = 1_000
 """Overlaps up to this long come from rounding where all times are whole microseconds."""
 
@@ -44,15 +45,14 @@ def find_overlaps(work: DeviceWork, is_coarse: bool) -> Overlaps:
     overlap = np.where(same, np.minimum(end[:-1], end[1:]) - start[1:], 0)
     reach = np.where(same, end[:-1] - start[1:], 0)
     candidates = np.flatnonzero(reach >= CORRUPT_NS)
-    # How many later starts of the same stream lie within the work.
+    # How many later starts of the same stream lie within the work. Branches of one graph may run side by
+    # side under one stream number, so work of the same launch proves nothing.
     last_of_stream = np.searchsorted(stream, stream[candidates], side="right")
-    covered = np.array(
-        [
-            np.searchsorted(start[row + 1 : until], end[row], side="left")
-            for row, until in zip(candidates, last_of_stream, strict=True)
-        ],
-        np.int64,
-    )
+    call = work.call[order]
+    covered = np.zeros(len(candidates), np.int64)
+    for index, (row, until) in enumerate(zip(candidates, last_of_stream, strict=True)):
+        inside = slice(row + 1, row + 1 + np.searchsorted(start[row + 1 : until], end[row]))
+        covered[index] = ((call[inside] != call[row]) | (call[inside] == NO_ID)).sum()
     corrupt = candidates[covered >= MIN_COVERED] if len(candidates) else candidates
     honest = (reach > 0) & ~np.isin(np.arange(len(reach)), corrupt)
     length = np.maximum(overlap[honest], 0)
