@@ -17,6 +17,7 @@ from tokenpath.core.kernel_names import Family, classify_many
 
 _HERE = Path(__file__).parent
 _SECOND = "kernel_names_exam_second.toml"
+_THIRD = "kernel_names_exam_third*.toml"
 _MIN_ACCURACY = 0.95
 _FIELDS = {"library", "family", "also", "disputed", "source", "name"}
 
@@ -26,7 +27,13 @@ def _load(paths: list[Path]) -> list[dict[str, str]]:
 
 
 _KEYS = {
-    "first": _load([p for p in sorted(_HERE.glob("kernel_names_exam*.toml")) if p.name != _SECOND]),
+    "first": _load(
+        [
+            path
+            for path in sorted(_HERE.glob("kernel_names_exam*.toml"))
+            if path.name != _SECOND and not path.match(_THIRD)
+        ]
+    ),
     "second": _load([_HERE / _SECOND]),
 }
 _LIBRARIES = [
