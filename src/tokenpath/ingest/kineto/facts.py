@@ -10,6 +10,7 @@ from tokenpath.core.redact import Redactor
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.document import Header
 from tokenpath.ingest.kineto.numbers import parse_int64
+from tokenpath.ingest.kineto.texts import readable
 
 _RANK_IN_NAME = re.compile(
     r"(?:^|[^a-z])(?:(?:global_?)?rank|worker)[-_.=]?(\d{1,6})(?!\d)|(?:^|[^a-z])tp-(\d{1,4})(?!\d)",
@@ -97,6 +98,7 @@ def is_epoch(first_ns: int, base_ns: int | None) -> bool:
 
 def mask_file_name(name: str, redactor: Redactor) -> str:
     """The file name without the host that torch's tensorboard handler begins it with."""
+    name = readable(name)
     match = _TENSORBOARD_NAME.match(name)
     if match is not None and _RANK_IN_NAME.search(match["worker"]) is None:
         name = redactor.host(match["worker"]) + name[match.end("worker") :]
@@ -171,4 +173,4 @@ def _natural(value: object) -> int | None:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return readable(value) if isinstance(value, str) and value else None

@@ -17,6 +17,8 @@ from tokenpath.ingest.kineto.state import (
     KEY_ENTRY_BYTES,
     NUM_KEY_SLOTS,
     NUM_STATE,
+    NUM_STEPS,
+    STEP_BYTES,
     Op,
     S,
     Tag,
@@ -41,7 +43,8 @@ class FastTexts:
         self._pairs = np.zeros(_FIRST_PAIRS, np.int64)
         self._slots = np.zeros(0, np.int32)
         self._pair_slots = np.zeros(0, np.int32)
-        self.state[S.KEYS] = address(self._keys)
+        self._steps = np.zeros(NUM_STEPS * STEP_BYTES, np.uint8)
+        self.state[S.KEYS], self.state[S.STEPS] = address(self._keys), address(self._steps)
         self.state[S.PROFILER_RANGE] = PROFILER_RANGE_CODE
         # Half of int64, so that adding the tag cannot overflow.
         self.state[S.SEED] = secrets.randbits(62)

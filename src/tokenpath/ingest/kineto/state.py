@@ -57,6 +57,8 @@ class S(enum.IntEnum):
     NUM_EVENTS = 28
     NEEDED = 29
     """Out, with GROW: bytes of the text that found no room."""
+    STEPS = 30
+    """NUM_STEPS entries of STEP_BYTES: see `Step`."""
 
 
 NUM_STATE = max(S) + 1
@@ -129,7 +131,40 @@ class Op(enum.IntEnum):
     """Enter `a` pairs into the empty table of pair slots."""
 
 
-PADDING = 32
+class Step(enum.IntEnum):
+    """Bytes of a remembered step: what stood between one value of an event and the next.
+
+    Profilers write the events of a category all alike. A step holds the text from behind a value to the
+    next one and what it led to, so that the same text need not be taken apart again.
+    """
+
+    SIZE = 0
+    """Bytes of the text, 0 for none."""
+    ACTION = 1
+    LEVEL = 2
+    """Where in the event the next value is."""
+    NEXT = 3
+    """The step after the next value."""
+    BIT = 4
+    """int16: marks a field that an event has once."""
+    FROM = 6
+    """Level at which the text was met: the same text means another thing elsewhere."""
+    COLUMN = 8
+    """int64: offset in the raw row of what the value is written to."""
+    TEXT = 16
+    VALUE_SIZE = 64
+    """Bytes of the last value and the one behind it, 0 for none; only of ids and categories."""
+    CODE = 72
+    """int64: code of the last value."""
+    VALUE = 80
+
+
+STEP_BYTES = 128
+NUM_STEPS = 256
+STEP_TEXT_BYTES = 40
+STEP_VALUE_BYTES = 40
+
+PADDING = 64
 """Bytes that must be readable behind the last position that the scanner looks at."""
 GROW = -3
 """Result of CODE_OF and PAIR_OF when a table is too full."""

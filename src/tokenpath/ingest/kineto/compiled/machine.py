@@ -21,7 +21,7 @@ def compiled(function):  # type: ignore[no-untyped-def]
     )(function)
 
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 def _pointer(builder, address, to):  # type: ignore[no-untyped-def]
@@ -54,9 +54,11 @@ def _storer(width, name):  # type: ignore[no-untyped-def]
 
 
 load8 = _loader(_I8, types.int64, "load8")
+load16 = _loader(_I16, types.int64, "load16")
 load32 = _loader(_I32, types.int64, "load32")
 load64 = _loader(_I64, types.int64, "load64")
 store8 = _storer(_I8, "store8")
+store16 = _storer(_I16, "store16")
 store32 = _storer(_I32, "store32")
 store64 = _storer(_I64, "store64")
 
