@@ -164,7 +164,9 @@ class _TokenWords(dict[str, str]):
     """The words of every token seen, in lower case, a space between each two."""
 
     def __missing__(self, token: str) -> str:
-        words = " ".join(_WORD.findall(token.replace("MoE", "Moe"))).lower()
+        # An acronym that runs into the next word would lose its last letter to it.
+        token = token.replace("MoE", "Moe").replace("RNN", "Rnn")
+        words = " ".join(_WORD.findall(token)).lower()
         if len(self) < _MAX_MEMO:
             self[token] = words
         return words
