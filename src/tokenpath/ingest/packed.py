@@ -5,7 +5,9 @@ from __future__ import annotations
 import mmap
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -30,6 +32,7 @@ _READ_BYTES = 2**20
 _ZIP_BYTES = 2**16
 """A damaged member of a zip file loses the read at hand."""
 _CHUNK_BYTES = 2**22
+_CHUNKS_AHEAD = 2
 
 
 @dataclass
@@ -63,9 +66,16 @@ class Unpacked:
 
 
 def open_unpacked(
-    path: Path, *, max_bytes: int = MAX_UNPACKED_BYTES, progress: Progress | None = None
+    path: Path,
+    *,
+    max_bytes: int = MAX_UNPACKED_BYTES,
+    progress: Progress | None = None,
+    in_thread: bool = False,
 ) -> Unpacked:
-    """Unpack by content, not by suffix. InputError if the file cannot be opened."""
+    """Unpack by content, not by suffix. InputError if the file cannot be opened.
+
+    With `in_thread`, a packed file is unpacked in a thread of its own, a few chunks ahead.
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -82,7 +92,8 @@ def open_unpacked(
         return Unpacked(_map_file(path, size, max_bytes), "plain", size, progress)
     result = Unpacked(iter(()), kind, size, progress)
     pieces = inflate(path, result.problems, result.report_stored)
-    result.chunks = _bounded(_gathered(pieces), path, size, max_bytes)
+    chunks = _bounded(_gathered(pieces), path, size, max_bytes)
+    result.chunks = _ahead(chunks) if in_thread else chunks
     return result
 
 
@@ -224,6 +235,18 @@ def _bounded(chunks: Iterator[Bytes], path: Path, stored: int, max_bytes: int) -
                 next_step="unpack it yourself if you trust it",
             )
         yield chunk
+
+
+def _ahead(chunks: Iterator[Bytes]) -> Iterator[Bytes]:
+    """The same chunks, made by a thread that stays at most `_CHUNKS_AHEAD` ahead."""
+    with ThreadPoolExecutor(1, "tokenpath-unpack") as pool:
+        coming = deque(pool.submit(next, chunks, None) for _ in range(_CHUNKS_AHEAD))
+        try:
+            while (chunk := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, chunks, None))
+                yield chunk
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _too_large(path: Path, max_bytes: int) -> LimitExceeded:

@@ -146,3 +146,10 @@ ARGUMENTS: dict[str, tuple[Col, Kind]] = {
     "labels": (Col.META, Kind.TEXT),
 }
 """Which arguments are kept, where and how. Two keys of one column in one event: the later one counts."""
+
+TEXT_COLUMNS: tuple[Col, ...] = (
+    Col.CATEGORY,
+    Col.NAME,
+    *sorted({column for column, kind in ARGUMENTS.values() if kind in (Kind.TEXT, Kind.JSON)}),
+)
+"""Columns that hold text codes."""

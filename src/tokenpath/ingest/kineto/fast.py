@@ -9,35 +9,45 @@ from tokenpath.ingest.kineto.sorting import Sorter
 from tokenpath.ingest.kineto.state import PADDING, Op, S, Status
 from tokenpath.ingest.kineto.window import Window
 
+_NEVER = 2**62
+
 
 class FastScanner:
     """Reads the list of events with the compiled scanner; what that one gives up on, slowly."""
 
     def __init__(self, texts: FastTexts, sorter: Sorter) -> None:
-        self._texts = texts
+        self.texts = texts
+        self.sorter = sorter
         self._sink = GroupSink(texts, sorter)
         self._slow = SlowScanner(texts, self._sink)
         self.num_slow_events = 0
         """Events that went through the slow scanner."""
 
-    def scan(self, window: Window, start: int) -> tuple[int, bool]:
-        """Read events from the byte after `[` on; (offset after them, whether `]` was reached)."""
-        state, sink, at = self._texts.state, self._sink, start
+    def scan(self, window: Window, start: int, stop: int | None = None) -> tuple[int, bool]:
+        """Read events from the byte after `[` on; (offset after them, whether `]` was reached).
+
+        With `stop`, no event that begins there or later is read.
+        """
+        state, sink, at = self.texts.state, self._sink, start
         while True:
+            if stop is not None and at > stop:
+                sink.flush()
+                return at, False
             origin = address(window.data) - window.base
             state[S.POSITION] = origin + at
             state[S.LIMIT] = max(origin + window.end - PADDING, origin + at)
             state[S.BASE] = -origin
-            status = self._texts.run(Op.SCAN)
+            state[S.STOP] = _NEVER if stop is None else origin + stop
+            status = self.texts.run(Op.SCAN)
             at = int(state[S.POSITION]) - origin
             window.report(at)
             if status == Status.GROW:
-                self._texts.grow()
+                self.texts.grow()
             elif status == Status.GROUP_FULL:
                 sink.empty_full_group()
-            elif status == Status.END:
+            elif status in (Status.END, Status.STOPPED):
                 sink.flush()
-                return at, True
+                return at, status == Status.END
             elif status == Status.FALLBACK:
                 at, ended = self._slow.scan_one(window, at)
                 self.num_slow_events += 1

@@ -14,7 +14,7 @@ from tokenpath.ingest.kineto.categories import (
     SORT_OF_PHASE,
     Sort,
 )
-from tokenpath.ingest.kineto.columns import NUM_COLUMNS
+from tokenpath.ingest.kineto.columns import NUM_COLUMNS, Col
 from tokenpath.ingest.kineto.fast_texts import FastTexts, address
 from tokenpath.ingest.kineto.losses import REASONS, Reason
 from tokenpath.ingest.kineto.numbers import parse_real_bits
@@ -114,6 +114,8 @@ class GroupSink:
         group[G.NUM_BEFORE] += num_rows
         group[G.NUM_ROWS] = 0
         if number == Sort.BEGIN_END:
+            for column in (Col.BLOCKS_PER_SM, Col.WARPS_PER_SM, Col.OCCUPANCY):
+                self._resolve_long_reals(parts[column])
             self.sorter.begin_end.append(np.stack(parts, axis=1))
         elif number == Sort.METADATA:
             distinct_metadata(self.sorter.stores["metadata"], *parts)

@@ -90,6 +90,18 @@ class FastTexts:
             self._pairs = _grown(self._pairs, 2 * len(self._pairs))
         self._publish()
 
+    def adopt(self, other: FastTexts) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Give another's texts and pairs codes here; the new codes and numbers by the old ones."""
+        codes = np.empty(other.num_texts, np.int32)
+        done = 0
+        while True:
+            done = self.run(Op.ADOPT_TEXTS, address(other.state), address(codes), done)
+            if done >= other.num_texts:
+                break
+            self.grow()
+        numbers = [self.pair(int(codes[pid]), int(codes[tid])) for pid, tid in other.pairs()]
+        return codes, np.array(numbers, np.int32)
+
     @property
     def num_texts(self) -> int:
         """How many texts have a code."""

@@ -117,8 +117,8 @@ class _Merge:
             values = pa.array(pairs.texts, pa.string())
             columns = {
                 "source_id": arrow.constant(source, len(numbers)),
-                "pid": values.take(pa.array(pairs.pid[numbers])),
-                "tid": values.take(pa.array(pairs.tid[numbers])),
+                "pid": _plain(pairs.pid[numbers], values),
+                "tid": _plain(pairs.tid[numbers], values),
                 "name": arrow.texts(pairs.thread_name[numbers], pairs.texts),
             }
             self._threads.append(arrow.build(TABLES["thread"], len(numbers), columns))
@@ -237,6 +237,11 @@ def _first_time(rows: Rows) -> int:
         if start is not None and len(start):
             firsts.append(int(start.min()))
     return min(firsts, default=0)
+
+
+def _plain(codes: Int32s, values: pa.Array) -> pa.Array:
+    """Texts by code; Array.take would import pyarrow.compute, which takes longer than all of this."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes), values).dictionary_decode()
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import NUM_SORTS, Sort, sort_rows
-from tokenpath.ingest.kineto.columns import NULL, Col, Flag
+from tokenpath.ingest.kineto.columns import NULL, TEXT_COLUMNS, Col, Flag
 from tokenpath.ingest.kineto.losses import Losses, Reason
 from tokenpath.ingest.kineto.stores import Field, Store, int32, int64, real, text
 
@@ -257,3 +257,11 @@ def distinct_metadata(
     kept = named[np.sort(first)].astype(np.int32)
     columns = dict(zip(("name", "pair", "meta"), kept.T.copy(), strict=True))
     store.append_columns(columns, len(kept))
+
+
+def remap_rows(rows: Rows, codes: NDArray[np.int32], numbers: NDArray[np.int32]) -> None:
+    """Exchange the text codes and pair numbers of raw rows in place."""
+    for column in TEXT_COLUMNS:
+        known = np.flatnonzero(rows[:, column] != NULL)
+        rows[known, column] = codes[rows[known, column]]
+    rows[:, Col.PAIR] = numbers[rows[:, Col.PAIR]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +22,16 @@ from tokenpath.ingest.reader import Options
 if TYPE_CHECKING:
     from tokenpath.ingest.kineto.fast import FastScanner
     from tokenpath.ingest.kineto.fast_texts import FastTexts
+    from tokenpath.ingest.kineto.parallel import ParallelScanner
 
 FAST_FROM_BYTES = 4 * 2**20
 """Smaller files (unpacked) are read by the slow scanner."""
+THREADS_FROM_BYTES = 32 * 2**20
+"""Two threads scan a mapped file of at least this size."""
+_THREADS_FROM_PACKED_BYTES = 2**19
+"""A packed file of at least this size is unpacked by a thread of its own."""
+_MAX_WORKERS = 2
+"""One scans, one unpacks; or each scans a half."""
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
 
@@ -50,9 +58,15 @@ class FileRows:
 
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
-    unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
+    num_workers = options.num_workers or min(_MAX_WORKERS, os.cpu_count() or 1)
+    unpacked = open_unpacked(
+        path,
+        max_bytes=options.max_bytes,
+        progress=options.progress,
+        in_thread=num_workers > 1 and path.stat().st_size >= _THREADS_FROM_PACKED_BYTES,
+    )
     sorter, window = Sorter(), Window(unpacked.chunks, unpacked.report_scanned)
-    texts, scanner = _choose_scanner(window, sorter, options)
+    texts, scanner = _choose_scanner(window, sorter, options, num_workers)
     header = read_document(window, scanner.scan, sorter.losses, str(path))
     unpacked.report_done()
     _note_problems(unpacked, sorter.losses)
@@ -62,8 +76,8 @@ def read_file(path: Path, options: Options) -> FileRows:
 
 
 def _choose_scanner(
-    window: Window, sorter: Sorter, options: Options
-) -> tuple[SlowTexts | FastTexts, SlowScanner | FastScanner]:
+    window: Window, sorter: Sorter, options: Options, num_workers: int
+) -> tuple[SlowTexts | FastTexts, SlowScanner | FastScanner | ParallelScanner]:
     """The compiled scanner for large files: loading it takes as long as reading a small one without."""
     choice = options.scanner
     if choice == "auto":
@@ -75,6 +89,10 @@ def _choose_scanner(
         from tokenpath.ingest.kineto.fast_texts import FastTexts
 
         fast_texts = FastTexts()
+        if num_workers > 1 and not window.pull(0) and len(window.data) >= THREADS_FROM_BYTES:
+            from tokenpath.ingest.kineto.parallel import ParallelScanner
+
+            return fast_texts, ParallelScanner(fast_texts, sorter)
         return fast_texts, FastScanner(fast_texts, sorter)
     texts = SlowTexts()
     for text in FIRST_TEXTS:

@@ -57,6 +57,8 @@ class S(enum.IntEnum):
     NUM_EVENTS = 28
     NEEDED = 29
     """Out, with GROW: bytes of the text that found no room."""
+    STOP = 31
+    """Address at or behind which no new event is begun."""
     STEPS = 30
     """NUM_STEPS entries of STEP_BYTES: see `Step`."""
 
@@ -78,6 +80,8 @@ class Status(enum.IntEnum):
     """The tables of texts or pairs are full."""
     GROUP_FULL = 4
     """FULL_GROUP has to be emptied before the event can be kept."""
+    STOPPED = 5
+    """An event would begin at or behind STOP."""
 
 
 class Tag(enum.IntEnum):
@@ -129,6 +133,9 @@ class Op(enum.IntEnum):
     """Enter `a` texts into the empty table of slots."""
     FILL_PAIR_SLOTS = 5
     """Enter `a` pairs into the empty table of pair slots."""
+    ADOPT_TEXTS = 6
+    """Give the texts of the state at `a` codes, from its code `c` on, written as int32 to `b`; the
+    number of its texts that have been done, fewer than all when a table is too full."""
 
 
 class Step(enum.IntEnum):

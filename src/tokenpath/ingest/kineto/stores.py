@@ -97,6 +97,12 @@ class Store:
         self.num_rows += other.num_rows
         other.num_rows = 0
 
+    def shift(self, name: str, by: int) -> None:
+        """Add a number to a column that is never NULL, in place."""
+        for chunk in self._chunks[name]:
+            if not isinstance(chunk, int):
+                chunk += by
+
     def remap(self, names: Sequence[str], new_of_old: NDArray[np.int32]) -> None:
         """Exchange the codes of these columns in place."""
         for name in names:

@@ -24,6 +24,12 @@ class Window:
         """Whether `data` reaches to the end of the input."""
         self.pull(0)
 
+    def twin(self, report: Callable[[int], None]) -> Window:
+        """The same bytes for another scanner; the input must be at its end."""
+        twin = Window(iter(()), report)
+        twin.data, twin.base, twin.at_end = self.data, self.base, self.at_end
+        return twin
+
     def pull(self, keep_from: int) -> bool:
         """Drop what is before `keep_from`, add a chunk; False when there is no more."""
         if self.at_end:

@@ -134,6 +134,21 @@ def pair_of(state, pid, tid):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def adopt_texts(state, other, codes, first):  # type: ignore[no-untyped-def]
+    """Give the texts of another state codes in this one; how far that went."""
+    entries, arena = load64(other + _ENTRIES), load64(other + _ARENA)
+    num_texts = load64(other + _NUM_TEXTS)
+    for number in range(first, num_texts):
+        entry = entries + _ENTRY_BYTES * number
+        size = load64(entry + 16)
+        code = code_of(state, arena + load64(entry + 8), size >> 2, size & 3)
+        if code < 0:
+            return number
+        store32(codes + 4 * number, code)
+    return num_texts
+
+
+@compiled
 def fill_slots(state, num_texts):  # type: ignore[no-untyped-def]
     """Enter the texts into an empty, larger table."""
     slots, mask = load64(state + _SLOTS), load64(state + _SLOT_MASK)
