@@ -67,3 +67,11 @@ def test_a_call_that_outlives_its_work_is_not_when_the_host_was_ready(tmp_path: 
     trace.call("cudaMemcpy", 20, 100, correlation=3).memcpy(103, 10, correlation=3)
     report = report_of(trace, tmp_path)
     assert absent(report, "idle") == {"stream_dependency": 3_000}
+
+
+def test_work_that_starts_within_its_own_long_call_waited_for_the_call(tmp_path: Path) -> None:
+    # The call begins while the device is busy and is still running when its kernel starts.
+    trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=90)
+    trace.launched(GEMM, launch_us=50, start_us=400, dur_us=10, launch_dur_us=400)
+    report = report_of(trace, tmp_path)
+    assert absent(report, "idle") == {"host_api": 300_000}

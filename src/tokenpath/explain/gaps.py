@@ -147,13 +147,14 @@ def with_host_causes(found: Gaps, host: HostTimeline, work: DeviceWork) -> Gaps:
 def _ready(work: DeviceWork, position: Int64s, end: Int64s, latency_ns: int) -> Int64s:
     """When the host had launched what ends each gap.
 
-    That is the start of the call, unless the call itself took long and returned before its work
-    started: then the host was at it (lazy loading of a module, a full launch queue) until it returned.
-    A call that outlives the start of its work, such as a blocking copy, says nothing by its end.
+    That is the start of the call, unless the call itself took long: then the host was at it (lazy
+    loading of a module, a slow driver) until it returned or its work started. A copy that outlives the
+    start of its work says nothing by its end: it may block the host until it is done.
     """
     call_start, call_end = work.launch_start[position], work.launch_end[position]
-    is_long = (call_end - call_start > latency_ns) & (call_end <= end)
-    result: Int64s = np.where(is_long, call_end, call_start)
+    is_blocking = (work.kind[position] == MEMCPY) & (call_end > end)
+    is_long = (call_end - call_start > latency_ns) & ~is_blocking
+    result: Int64s = np.where(is_long, np.minimum(call_end, end), call_start)
     return result
 
 

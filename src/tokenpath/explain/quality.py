@@ -19,6 +19,9 @@ MAX_LOST_SHARE = 0.01
 """With more events than this lost to broken times, idle is withheld."""
 MAX_UNCLASSIFIED_SHARE = 0.05
 """More kernel time than this without a family is worth a warning."""
+MAX_DEPENDENT_LAUNCH_NS = 100_000
+"""A kernel launched by programmatic dependent launch overlaps the one before it by its prologue: some
+microseconds, never this long."""
 _BROKEN_TIME = ("timestamp", "duration", "end before start", "time")
 
 
@@ -57,7 +60,7 @@ def assess(
         *_losses(capture),
         *_missing_sides(capture, works, coverage),
         *_launches(coverage),
-        *_overlap_notes(overlaps, is_coarse),
+        *_overlap_notes(overlaps, is_coarse, "nvidia" in capture["device"]["vendor"].to_pylist()),
         *_artefact_notes(artefacts),
         *_warm_up_notes(warm_ups),
         *_mixture(capture, works),
@@ -210,7 +213,7 @@ def _launches(coverage: LaunchCoverage) -> list[Note]:
     return notes
 
 
-def _overlap_notes(overlaps: Sequence[Overlaps], is_coarse: bool) -> list[Note]:
+def _overlap_notes(overlaps: Sequence[Overlaps], is_coarse: bool, is_nvidia: bool) -> list[Note]:
     notes = []
     corrupt = sum(len(item.corrupt) for item in overlaps)
     total = sum(item.num_overlaps for item in overlaps) - corrupt
@@ -227,7 +230,12 @@ def _overlap_notes(overlaps: Sequence[Overlaps], is_coarse: bool) -> list[Note]:
     if total > 0:
         length = sum(item.total_ns for item in overlaps)
         rounding = sum(item.num_rounding for item in overlaps)
-        what = "rounding to microseconds" if rounding == total else "programmatic dependent launch"
+        longest = max(item.longest_ns for item in overlaps)
+        what = "work side by side under one stream number"
+        if rounding == total:
+            what = "rounding to microseconds"
+        elif is_nvidia and longest <= MAX_DEPENDENT_LAUNCH_NS:
+            what = "programmatic dependent launch"
         notes.append(
             Note(
                 "same-stream-overlap",
@@ -237,7 +245,7 @@ def _overlap_notes(overlaps: Sequence[Overlaps], is_coarse: bool) -> list[Note]:
                 {
                     "num_overlaps": total,
                     "total_ns": length,
-                    "longest_ns": max(item.longest_ns for item in overlaps),
+                    "longest_ns": longest,
                     "is_coarse_clock": is_coarse,
                 },
             )
