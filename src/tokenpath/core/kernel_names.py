@@ -256,8 +256,11 @@ class _Classifier:
             # Ascend: aclnnMm_CastAiCore_Cast is the Cast inside the operator Mm.
             found = self._names.find(split_words(head.rpartition("_")[2]))
         elif rule.look == "name":
-            # The first template argument is the kernel; the ones after it are its parts.
-            found = self._names.find(split_words(split_name(inside).head.split(",", 1)[0]))
+            # The first template argument is the kernel; the ones after it are its parts. Its own
+            # name comes before its namespaces: cutlass keeps attention in gemm::kernel.
+            kernel = split_name(inside).head.split(",", 1)[0]
+            found = self._names.find(split_words(kernel.rpartition("::")[2]))
+            found = found or self._names.find(split_words(kernel))
             found = found or self._names.find(inside_words)
         elif rule.look is not None:
             found = self._groups[rule.look].find(inside_words)
