@@ -44,7 +44,7 @@ class FastScanner:
             if status == Status.GROW:
                 self.texts.grow()
             elif status == Status.GROUP_FULL:
-                sink.empty_full_group()
+                sink.make_room()
             elif status in (Status.END, Status.STOPPED):
                 sink.flush()
                 return at, status == Status.END

@@ -29,11 +29,12 @@ from tokenpath.ingest.kineto.state import (
     Op,
     S,
 )
-from tokenpath.ingest.kineto.stores import Field, Store, narrowed
+from tokenpath.ingest.kineto.stores import Field, Store, without_nulls
 
 Array = NDArray[Any]
 
-_ROWS_PER_CHUNK = 8192
+_FIRST_ROWS = 8192
+_NOTHING = np.empty(0, np.int8)
 _LONG_REAL_MASK = -(2**48)
 _STORE_OF_GROUP: dict[int, str] = {
     **{int(sort): name for sort, name in STORE_OF.items()},
@@ -45,7 +46,7 @@ _DTYPES = {"i4": np.int32, "i8": np.int64, "f8": np.int64, "u1": np.uint8}
 
 
 class GroupSink:
-    """Rows go to groups, columns at a time, in compiled code; full groups go to the stores."""
+    """Rows go to groups, column by column, in compiled code; the groups go to the stores at the end."""
 
     def __init__(self, texts: FastTexts, sorter: Sorter) -> None:
         self.sorter = sorter
@@ -54,8 +55,7 @@ class GroupSink:
         self._groups = np.zeros((NUM_GROUPS, GROUP_WORDS), np.int64)
         self._counts = np.zeros((len(Reason), 3), np.int64)
         self._columns: dict[int, list[Array]] = {}
-        self._fields: list[Array] = []
-        """Kept alive: the groups hold their addresses."""
+        self._fields: dict[int, NDArray[np.int64]] = {}
         self._tables = tuple(
             np.ascontiguousarray(table, np.uint8)
             for table in (SORT_OF_PHASE, SORT_OF_COMPLETE, LAUNCH_FLOW_OF_CATEGORY)
@@ -72,26 +72,41 @@ class GroupSink:
         state[S.NUM_KNOWN_TEXTS] = len(FIRST_TEXTS)
 
     def _add_group(self, number: int, fields: tuple[Field, ...]) -> None:
-        # Pages that no row reaches are never touched, so a wide group costs nothing until it is used.
-        columns = [np.empty(_ROWS_PER_CHUNK, _DTYPES[field.dtype]) for field in fields]
         table = np.zeros((len(fields), FIELD_WORDS), np.int64)
-        for row, (field, column) in enumerate(zip(fields, columns, strict=True)):
-            table[row] = 8 * field.column, address(column), column.itemsize
+        for row, field in enumerate(fields):
+            table[row] = 8 * field.column, 0, np.dtype(_DTYPES[field.dtype]).itemsize
         group = self._groups[number]
-        group[G.MAX_ROWS], group[G.NUM_FIELDS] = _ROWS_PER_CHUNK, len(fields)
-        group[G.FIELDS] = address(table)
-        self._columns[number] = columns
-        self._fields.append(table)
+        group[G.NUM_FIELDS], group[G.FIELDS] = len(fields), address(table)
+        self._fields[number] = table
+        self._start_columns(number, [_DTYPES[field.dtype] for field in fields])
+
+    def _start_columns(self, number: int, dtypes: list[type]) -> None:
+        self._columns[number] = [np.empty(_FIRST_ROWS, dtype) for dtype in dtypes]
+        self._groups[number, G.NUM_ROWS] = 0
+        self._publish(number, _FIRST_ROWS)
+
+    def _publish(self, number: int, max_rows: int) -> None:
+        self._groups[number, G.MAX_ROWS] = max_rows
+        self._fields[number][:, 1] = [address(column) for column in self._columns[number]]
 
     def add(self, row: list[int]) -> None:
         """Keep or count one raw row."""
         self._row[:] = row
         while self._texts.run(Op.COMMIT):
-            self.empty_full_group()
+            self.make_room()
 
-    def empty_full_group(self) -> None:
-        """Hand the group that stopped the scanner to its store."""
-        self._empty(int(self._texts.state[S.FULL_GROUP]))
+    def make_room(self) -> None:
+        """Give the group that stopped the scanner room for more rows."""
+        number = int(self._texts.state[S.FULL_GROUP])
+        if number == Sort.METADATA:
+            self._empty(number)
+            return
+        max_rows = 2 * int(self._groups[number, G.MAX_ROWS])
+        for column in self._columns[number]:
+            # Memory of this size is moved by the kernel page by page, without copying; pages that no
+            # row has reached take none.
+            column.resize(max_rows, refcheck=False)
+        self._publish(number, max_rows)
 
     def flush(self) -> None:
         """Hand all rows and counts on."""
@@ -106,29 +121,32 @@ class GroupSink:
         state[S.NUM_EVENTS] = 0
 
     def _empty(self, number: int) -> None:
-        group = self._groups[number]
-        num_rows = int(group[G.NUM_ROWS])
+        """Hand the rows of a group to its store; the group begins anew."""
+        num_rows = int(self._groups[number, G.NUM_ROWS])
         if num_rows == 0:
             return
-        parts = [column[:num_rows] for column in self._columns[number]]
-        group[G.NUM_BEFORE] += num_rows
-        group[G.NUM_ROWS] = 0
+        columns = self._columns[number]
+        self._groups[number, G.NUM_BEFORE] += num_rows
+        self._start_columns(number, [column.dtype.type for column in columns])
+        for column in columns:
+            column.resize(num_rows, refcheck=False)
         if number == Sort.BEGIN_END:
-            for column in (Col.BLOCKS_PER_SM, Col.WARPS_PER_SM, Col.OCCUPANCY):
-                self._resolve_long_reals(parts[column])
-            self.sorter.begin_end.append(np.stack(parts, axis=1))
+            for real in (Col.BLOCKS_PER_SM, Col.WARPS_PER_SM, Col.OCCUPANCY):
+                self._resolve_long_reals(columns[real])
+            self.sorter.begin_end.append(np.stack(columns, axis=1))
         elif number == Sort.METADATA:
-            distinct_metadata(self.sorter.stores["metadata"], *parts)
+            distinct_metadata(self.sorter.stores["metadata"], *columns)
         else:
-            self._append(self.sorter.stores[_STORE_OF_GROUP[number]], parts, num_rows)
+            self._append(self.sorter.stores[_STORE_OF_GROUP[number]], columns, num_rows)
 
-    def _append(self, store: Store, parts: list[Array], num_rows: int) -> None:
-        columns = {}
-        for field, values in zip(store.fields, parts, strict=True):
+    def _append(self, store: Store, columns: list[Array], num_rows: int) -> None:
+        named = {}
+        for at, field in enumerate(store.fields):
+            values, columns[at] = columns[at], _NOTHING
             if field.dtype == "f8":
                 self._resolve_long_reals(values)
-            columns[field.name] = narrowed(values, field.dtype)
-        store.append_columns(columns, num_rows)
+            named[field.name] = without_nulls(values, field.dtype)
+        store.append_columns(named, num_rows)
 
     def _resolve_long_reals(self, values: NDArray[np.int64]) -> None:
         """Numbers of many digits are the codes of their text by now."""

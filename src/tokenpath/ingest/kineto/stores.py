@@ -135,10 +135,22 @@ class Store:
 _NULLS: dict[str, float | int] = {"i4": NO_CODE, "i8": NULL, "f8": float("nan"), "u1": 0}
 
 
-def narrowed(values: Array, dtype: str) -> Array | None:
-    """A copy of a column in its final type, or of one that is still int64; None when it is all NULL."""
-    if values.dtype == np.int32:
-        return None if values[0] == NO_CODE and (values == NO_CODE).all() else values.copy()
+def without_nulls(values: Array, dtype: str) -> Array | None:
+    """A column of a store over the same memory, None when it is all NULL; `f8` come as bit patterns."""
+    if dtype == "u1":
+        return values
+    null = NO_CODE if dtype == "i4" else NULL
+    if values[0] == null and (values == null).all():
+        return None
+    if dtype == "f8":
+        reals = values.view(np.float64)
+        reals[values == NULL] = np.nan
+        return reals
+    return values
+
+
+def narrowed(values: NDArray[np.int64], dtype: str) -> Array | None:
+    """A raw column in its own type; None when it is all NULL."""
     if dtype == "u1":
         return values.astype(np.uint8)
     if values[0] == NULL and (values == NULL).all():
