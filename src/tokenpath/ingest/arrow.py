@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -72,6 +74,13 @@ def texts(codes: NDArray[np.int32], values: list[str]) -> pa.Array:
     new_of_old[kept] = numbers
     indices = integers(new_of_old[codes], -1 if has_null else None)
     return pa.DictionaryArray.from_arrays(indices, pa.array(list(distinct), pa.string()))
+
+
+def encode(values: Sequence[str | None]) -> pa.Array:
+    """A text column from texts; Array.dictionary_encode would import pyarrow.compute."""
+    distinct: dict[str, int] = {}
+    codes = [-1 if text is None else distinct.setdefault(text, len(distinct)) for text in values]
+    return texts(np.array(codes, np.int32), list(distinct))
 
 
 def build(table: Table, num_rows: int, columns: dict[str, pa.Array | None]) -> pa.Table:

@@ -310,14 +310,12 @@ class _Builder:
     def collective(self, rows: list[dict[str, object]]) -> pa.Table | None:
         if not rows:
             return None
-        columns = {
-            column.name: pa.array(
-                [row.get(column.name) for row in rows], pa.string()
-            ).dictionary_encode()
-            if column.type == "text"
-            else pa.array([row.get(column.name) for row in rows], column.arrow_type)
-            for column in TABLES["collective"].columns
-            if column.name != "source_id"
-        }
+        columns: dict[str, pa.Array | None] = {}
+        for column in TABLES["collective"].columns:
+            values = [row.get(column.name) for row in rows]
+            is_text = column.type == "text"
+            columns[column.name] = (
+                arrow.encode(values) if is_text else pa.array(values, column.arrow_type)
+            )
         columns["source_id"] = arrow.constant(self._ids.source, len(rows))
         return arrow.build(TABLES["collective"], len(rows), columns)

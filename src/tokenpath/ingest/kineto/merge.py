@@ -114,11 +114,10 @@ class _Merge:
             self._num_threads, self._num_threads + len(numbers), dtype=np.int32
         )
         if len(numbers):
-            values = pa.array(pairs.texts, pa.string())
             columns = {
                 "source_id": arrow.constant(source, len(numbers)),
-                "pid": _plain(pairs.pid[numbers], values),
-                "tid": _plain(pairs.tid[numbers], values),
+                "pid": _plain(pairs.pid[numbers], pairs.texts),
+                "tid": _plain(pairs.tid[numbers], pairs.texts),
                 "name": arrow.texts(pairs.thread_name[numbers], pairs.texts),
             }
             self._threads.append(arrow.build(TABLES["thread"], len(numbers), columns))
@@ -239,9 +238,9 @@ def _first_time(rows: Rows) -> int:
     return min(firsts, default=0)
 
 
-def _plain(codes: Int32s, values: pa.Array) -> pa.Array:
+def _plain(codes: Int32s, texts: list[str]) -> pa.Array:
     """Texts by code; Array.take would import pyarrow.compute, which takes longer than all of this."""
-    return pa.DictionaryArray.from_arrays(pa.array(codes), values).dictionary_decode()
+    return pa.array([texts[code] for code in codes.tolist()], pa.string())
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:
@@ -261,7 +260,7 @@ def _rows_to_table(name: str, rows: list[dict[str, object]]) -> pa.Table:
     for column in TABLES[name].columns:
         values = [row.get(column.name) for row in rows]
         if column.type == "text":
-            arrays.append(pa.array(values, pa.string()).dictionary_encode())
+            arrays.append(arrow.encode(values))
         else:
             arrays.append(pa.array(values, column.arrow_type))
     return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
