@@ -150,7 +150,7 @@ class _RuleGroup:
     def __init__(self, rules: Sequence[_Rule]) -> None:
         self._phrases: list[tuple[str, _Rule]] = []
         self._whole: dict[str, int] = {}
-        self._parts: dict[str, int] = {}
+        self._parts: dict[str, dict[str, int]] = {}
         self._memo: dict[str, int] = {}
         for rule in rules:
             for phrase in rule.any or rule.all[0]:
@@ -158,17 +158,18 @@ class _RuleGroup:
                 self._phrases.append((phrase, rule))
                 runs = _LETTERS.findall(phrase)
                 key = max(runs, key=lambda run: (run not in _COMMON_WORDS, len(run)))
-                index = self._whole if _is_bounded(key, phrase) else self._parts
+                bounded = _is_bounded(key, phrase)
+                index = self._whole if bounded else self._parts.setdefault(key[:2], {})
                 index[key] = index.get(key, 0) | bit
 
     def find(self, words: str) -> _Rule | None:
         """Return the first rule, in file order, that matches padded words."""
         get = self._memo.get
         candidates = 0
-        for run in set(_LETTERS.findall(words)):
-            mask = get(run)
+        for word in set(words.split()):
+            mask = get(word)
             if mask is None:
-                mask = self._find_candidates(run)
+                mask = self._find_candidates(word)
             if mask:
                 candidates |= mask
         phrases = self._phrases
@@ -180,14 +181,20 @@ class _RuleGroup:
             candidates ^= lowest
         return None
 
-    def _find_candidates(self, run: str) -> int:
-        """Return the phrases, as bits, whose key this run of letters holds."""
-        mask = self._whole.get(run, 0)
-        for part, part_mask in self._parts.items():
-            if part in run:
-                mask |= part_mask
+    def _find_candidates(self, word: str) -> int:
+        """Return the phrases, as bits, whose key one of the word's runs of letters holds."""
+        if word.isdecimal():
+            return 0  # sizes are many and tell nothing: they must not fill the memo
+        mask = 0
+        for run in _LETTERS.findall(word):
+            mask |= self._whole.get(run, 0)
+            for at in range(len(run)):
+                for start in (run[at : at + 2], run[at]):
+                    for part, part_mask in self._parts.get(start, {}).items():
+                        if run.startswith(part, at):
+                            mask |= part_mask
         if len(self._memo) < _MAX_MEMO:
-            self._memo[run] = mask
+            self._memo[word] = mask
         return mask
 
 
@@ -259,7 +266,8 @@ class _Classifier:
             # The first template argument is the kernel; the ones after it are its parts. Its own
             # name comes before its namespaces: cutlass keeps attention in gemm::kernel.
             kernel = split_name(inside).head.split(",", 1)[0]
-            found = self._names.find(split_words(kernel.rpartition("::")[2]))
+            if "::" in kernel:
+                found = self._names.find(split_words(kernel.rpartition("::")[2]))
             found = found or self._names.find(split_words(kernel))
             found = found or self._names.find(inside_words)
         elif rule.look is not None:

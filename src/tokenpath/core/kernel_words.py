@@ -164,6 +164,8 @@ class _TokenWords(dict[str, str]):
     """The words of every token seen, in lower case, a space between each two."""
 
     def __missing__(self, token: str) -> str:
+        if token.isdecimal() and token.isascii():
+            return token
         # An acronym that runs into the next word would lose its last letter to it.
         token = token.replace("MoE", "Moe").replace("RNN", "Rnn")
         words = " ".join(_WORD.findall(token)).lower()
