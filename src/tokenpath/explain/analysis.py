@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import EMPTY, Intervals, union
-from tokenpath.core.report import Window
+from tokenpath.core.report import ShownTable, Window
 from tokenpath.core.units import format_ms, format_percent
 from tokenpath.explain.artefacts import (
     MIN_GAP_NS,
@@ -24,8 +25,9 @@ from tokenpath.explain.causes import CAUSES, CauseTotals
 from tokenpath.explain.exposed import Exposed, find_exposed
 from tokenpath.explain.funnel import DeviceFunnel, measure
 from tokenpath.explain.gaps import Gaps, find_gaps, with_host_causes
-from tokenpath.explain.host_table import LaunchFigures, launch_figures
+from tokenpath.explain.host_table import LaunchFigures, host_table, launch_figures
 from tokenpath.explain.host_timeline import HostTimeline
+from tokenpath.explain.kernel_table import kernel_table
 from tokenpath.explain.labels import short_label
 from tokenpath.explain.launches import LaunchCoverage, launch_coverage
 from tokenpath.explain.overlaps import (
@@ -98,6 +100,10 @@ class Analysis:
     """Same-stream overlaps, one a device."""
     launches: LaunchFigures
     """How the host fed the devices."""
+    kernel_table: ShownTable
+    """Kernels of the windows by name."""
+    host_table: ShownTable
+    """Operators and API calls around the windows by name."""
     unclassified_ns: int
     """Summed time of kernels without a family, in the window."""
     kernel_ns: int
@@ -126,12 +132,16 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
     artefacts = find_artefacts(capture, works, waits)
     chosen, window = choose_window(capture, works, spans, artefacts, request)
 
-    # The device side first; then the host is asked once, about all the time in which it was late.
-    sides = [_device_side(work, waits) for work in chosen]
-    host = HostTimeline(capture, _late_time(sides))
-    devices = [
-        _device_result(*parts, host) for parts in zip(whole, chosen, spans, sides, strict=True)
-    ]
+    # Tables and causes need each other's results for nothing, and most of both runs without the GIL.
+    with ThreadPoolExecutor(1, "tokenpath-tables") as pool:
+        tables = pool.submit(_window_tables, capture, chosen)
+        # The device side first; then the host is asked once, about all the time in which it was late.
+        sides = [_device_side(work, waits) for work in chosen]
+        host = HostTimeline(capture, _late_time(sides))
+        devices = [
+            _device_result(*parts, host) for parts in zip(whole, chosen, spans, sides, strict=True)
+        ]
+        launches, kernel_rows, host_rows = tables.result()
     kernel_ns, unclassified_ns = _classified(chosen)
     quality = assess(
         capture,
@@ -154,10 +164,19 @@ def analyse(capture: Capture, request: WindowRequest) -> Analysis:
         quality=quality,
         coverage=coverage,
         overlaps=overlaps,
-        launches=launch_figures(capture, chosen),
+        launches=launches,
+        kernel_table=kernel_rows,
+        host_table=host_rows,
         unclassified_ns=unclassified_ns,
         kernel_ns=kernel_ns,
     )
+
+
+def _window_tables(
+    capture: Capture, works: Sequence[DeviceWork]
+) -> tuple[LaunchFigures, ShownTable, ShownTable]:
+    launches = launch_figures(capture, works)
+    return launches, kernel_table(capture, works), host_table(capture, works, launches)
 
 
 def _with_whole_file(window: Window, devices: Sequence[DeviceResult]) -> Window:

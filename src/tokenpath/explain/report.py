@@ -16,8 +16,6 @@ from tokenpath.explain.exposure_findings import exposure_findings
 from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
-from tokenpath.explain.host_table import host_table
-from tokenpath.explain.kernel_table import kernel_table
 from tokenpath.explain.overview import overview
 from tokenpath.explain.steps_table import step_funnels, steps_table
 from tokenpath.explain.window import WindowRequest
@@ -47,17 +45,14 @@ def build_report(analysis: Analysis) -> Report:
     tables = [causes_table(analysis)] if supported else []
     if steps := steps_table(analysis):
         tables.append(steps)
-    tables.append(kernel_table(capture, [device.work for device in analysis.devices]))
-    works = [device.work for device in analysis.devices]
-    host = host_table(capture, works, analysis.launches)
-    tables.append(host)
+    tables += [analysis.kernel_table, analysis.host_table]
     if supported:
         tables.append(worst_gaps(analysis))
     return Report(
         verb="explain",
         headline=headline(analysis, state),
-        answer=host_answer(capture, host)
-        if not works and withheld is None
+        answer=host_answer(capture, analysis.host_table)
+        if not analysis.devices and withheld is None
         else answer(analysis, verdicts.findings),
         trust=quality.trust,
         window=analysis.window,
