@@ -10,7 +10,7 @@ from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
 from tokenpath.api.load import load
 from tokenpath.explain.pages import about, codes
-from tokenpath.explain.window import WindowRequest
+from tokenpath.explain.request import WindowRequest
 
 __all__ = [
     "Explained",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenpath.api.load import Progress, load
 from tokenpath.capture.capture import Capture
-from tokenpath.core.report import Report
-from tokenpath.explain.analysis import Analysis
-from tokenpath.explain.report import explain as explain_capture
-from tokenpath.explain.window import WindowRequest
+
+if TYPE_CHECKING:
+    from tokenpath.core.report import Report
+    from tokenpath.explain.analysis import Analysis
+    from tokenpath.explain.request import WindowRequest
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,12 @@ def explain(
 
     Raises InputError for input that cannot be read and UsageError for a window that does not exist.
     """
-    if isinstance(source, Capture):
-        capture = source
-    else:
-        capture = load(source, keep_hosts=keep_hosts, progress=progress)
-    report, analysis = explain_capture(capture, window)
+    # The compiled scanner runs without the GIL: time enough to import the analyses.
+    with ThreadPoolExecutor(1, "tokenpath-import") as pool:
+        imported = pool.submit(importlib.import_module, "tokenpath.explain.report")
+        if isinstance(source, Capture):
+            capture = source
+        else:
+            capture = load(source, keep_hosts=keep_hosts, progress=progress)
+        report, analysis = imported.result().explain(capture, window)
     return Explained(report, analysis, capture)

@@ -11,7 +11,7 @@ from tokenpath.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tokenpath.api.explain import Explained
-    from tokenpath.explain.window import WindowRequest
+    from tokenpath.explain.request import WindowRequest
 
 _EPILOG = """\
 examples:
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _window(arguments: argparse.Namespace) -> WindowRequest:
     from tokenpath.core.units import parse_duration_ns
-    from tokenpath.explain.window import WindowRequest
+    from tokenpath.explain.request import WindowRequest
 
     first, end = parse_range(arguments.steps)
     times: list[int | None] = []

@@ -37,10 +37,10 @@ from tokenpath.explain.overlaps import (
     without_corrupt_ends,
 )
 from tokenpath.explain.quality import Quality, assess
+from tokenpath.explain.request import WindowRequest
 from tokenpath.explain.waits import Waits, recorded_waits
 from tokenpath.explain.window import (
     StepSpans,
-    WindowRequest,
     choose_window,
     holes,
     step_spans,

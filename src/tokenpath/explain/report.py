@@ -17,8 +17,8 @@ from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_d
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.overview import overview
+from tokenpath.explain.request import WindowRequest
 from tokenpath.explain.steps_table import step_funnels, steps_table
-from tokenpath.explain.window import WindowRequest
 from tokenpath.explain.worst import worst_gaps
 
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "profiler": "PyTorch"}

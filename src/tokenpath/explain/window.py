@@ -14,6 +14,7 @@ from tokenpath.core.errors import UsageError
 from tokenpath.core.report import Window
 from tokenpath.core.units import format_duration
 from tokenpath.explain.artefacts import Artefact, main_segment
+from tokenpath.explain.request import WindowRequest
 from tokenpath.explain.work import DeviceWork
 
 MIN_STEPS = 3
@@ -22,20 +23,6 @@ WARM_UP_RATIO = 2.0
 """A leading step this much longer than the median of the rest is warm-up."""
 MAX_WARM_UP = 3
 """Leading steps that may be taken for warm-up."""
-
-
-@dataclass(frozen=True)
-class WindowRequest:
-    """The window that the caller asked for; all None means: choose one."""
-
-    first_step: int | None = None
-    """First step, counted from 0."""
-    end_step: int | None = None
-    """First step that is not in the window."""
-    from_ns: int | None = None
-    """Start, relative to the first device work of the capture."""
-    to_ns: int | None = None
-    """End, relative to the first device work of the capture."""
 
 
 @dataclass(frozen=True)
