@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 MASK = "[masked]"
 """Stands where a secret was."""
 
@@ -176,27 +178,28 @@ class Redactor:
         """The pseudonym of a host; from now on the name is masked in every text, too."""
         if self.keep_hosts:
             return name
-        if len(name) > 3:  # noqa: PLR2004 - shorter names are parts of other words
+        if len(name) > 3:
             self._known_hosts.setdefault(name)
         return self._pseudonym("host", name)
 
     def mask(self, texts: Sequence[str]) -> list[str]:
         """The texts with everything masked that a rule knows; the same length, in the same order."""
         masked = list(texts)
-        blob = _SEPARATOR.join(masked).lower()
+        index = _Index(masked)
         for host in self._known_hosts:
-            if host.lower() in blob:
-                pseudonym = self._pseudonym("host", host)
-                pattern = re.compile(
-                    rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", re.IGNORECASE
-                )
-                masked = [pattern.sub(pseudonym, text) for text in masked]
+            pseudonym = self._pseudonym("host", host)
+            pattern = re.compile(
+                rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", re.IGNORECASE
+            )
+            for at in index.rows_with((host.lower(),)):
+                masked[at] = pattern.sub(pseudonym, masked[at])
         for rule in RULES:
-            markers = [marker for marker in rule.markers if marker in blob]
-            if markers and not (rule.kind == "host" and self.keep_hosts):
-                replace = self._replacement(rule)
-                for at in _rows_with(masked, markers):
-                    masked[at] = rule.pattern.sub(replace, masked[at])
+            if rule.kind == "host" and self.keep_hosts:
+                continue
+            replace = self._replacement(rule)
+            # The index knows the texts as they came; masking takes markers away and adds none.
+            for at in index.rows_with(rule.markers):
+                masked[at] = rule.pattern.sub(replace, masked[at])
         return masked
 
     def mask_one(self, text: str | None) -> str | None:
@@ -221,9 +224,28 @@ class Redactor:
         return known.setdefault(name.lower(), f"{kind}-{len(known)}")
 
 
-def _rows_with(texts: Sequence[str], markers: Iterable[str]) -> list[int]:
-    wanted = tuple(markers)
-    if len(wanted) == 1:
-        marker = wanted[0]
-        return [at for at, text in enumerate(texts) if marker in text.lower()]
-    return [at for at, text in enumerate(texts) if any(m in text.lower() for m in wanted)]
+class _Index:
+    """Finds the texts that hold a marker, by searching all of them as one."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        joined = _SEPARATOR.join(texts)
+        # bytes.lower changes ASCII letters only, so no text changes its length.
+        self._bytes = joined.encode("utf-8", "surrogatepass").lower()
+        ends = np.flatnonzero(np.frombuffer(self._bytes, np.uint8) == ord(_SEPARATOR))
+        self._ends = ends if len(ends) == len(texts) - 1 else None
+        """Where each text but the last ends; None if a text holds the separator itself."""
+        self._num_texts = len(texts)
+
+    def rows_with(self, markers: Iterable[str]) -> list[int]:
+        """The texts with any of the markers, in order."""
+        rows: set[int] = set()
+        for marker in markers:
+            wanted = marker.encode()
+            if wanted not in self._bytes:
+                continue
+            if self._ends is None:
+                return list(range(self._num_texts))
+            found = re.finditer(re.escape(wanted), self._bytes)
+            places = np.fromiter((match.start() for match in found), np.int64)
+            rows.update(np.unique(np.searchsorted(self._ends, places)).tolist())
+        return sorted(rows)

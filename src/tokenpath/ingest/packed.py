@@ -31,7 +31,7 @@ RATIO_FROM_BYTES = 2**30
 _READ_BYTES = 2**20
 _ZIP_BYTES = 2**16
 """A damaged member of a zip file loses the read at hand."""
-_CHUNK_BYTES = 2**22
+_CHUNK_BYTES = 2**20
 _CHUNKS_AHEAD = 2
 
 

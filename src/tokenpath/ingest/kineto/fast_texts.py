@@ -99,7 +99,7 @@ class FastTexts:
             if done >= other.num_texts:
                 break
             self.grow()
-        numbers = [self.pair(int(codes[pid]), int(codes[tid])) for pid, tid in other.pairs()]
+        numbers = [self.pair(pid, tid) for pid, tid in codes[other.pairs()].tolist()]
         return codes, np.array(numbers, np.int32)
 
     @property
@@ -138,10 +138,10 @@ class FastTexts:
         rows = self._entries[: self.num_texts, 1:].tolist()
         return [_decode(data[start : start + (size >> 2)], size & 3) for start, size in rows]
 
-    def pairs(self) -> list[tuple[int, int]]:
-        """All pairs by number."""
+    def pairs(self) -> NDArray[np.int32]:
+        """All pairs by number, an array (num_pairs, 2)."""
         keys = self._pairs[: self.num_pairs]
-        return list(zip((keys >> 32).tolist(), (keys & 0xFFFFFFFF).tolist(), strict=True))
+        return np.stack((keys >> 32, keys & 0xFFFFFFFF), axis=1).astype(np.int32)
 
 
 def _decode(data: bytes, tag: int) -> str:

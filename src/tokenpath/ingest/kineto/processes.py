@@ -52,10 +52,9 @@ class Pairs:
         return bool(_DEVICE_LABEL.match(label) or name == "Ascend Hardware")
 
 
-def read_pairs(metadata: Store, pairs: list[tuple[int, int]], texts: list[str]) -> Pairs:
+def read_pairs(metadata: Store, pairs: Int32s, texts: list[str]) -> Pairs:
     """Pairs with the names of the metadata events, which the store gives up."""
-    pid = np.array([pid for pid, _ in pairs], np.int32)
-    tid = np.array([tid for _, tid in pairs], np.int32)
+    pid, tid = pairs[:, 0], pairs[:, 1]
     thread_name = np.full(len(pairs), NO_CODE, np.int32)
     process_name: dict[int, str] = {}
     process_label: dict[int, str] = {}

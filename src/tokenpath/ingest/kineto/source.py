@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenpath.ingest.kineto.categories import FIRST_TEXTS
 from tokenpath.ingest.kineto.document import Header, read_document
 from tokenpath.ingest.kineto.losses import Losses
@@ -48,8 +51,8 @@ class FileRows:
     """What stands beside the events."""
     texts: list[str]
     """Distinct texts by code, as the file has them."""
-    pairs: list[tuple[int, int]]
-    """(pid, tid) text codes by pair number."""
+    pairs: NDArray[np.int32]
+    """(pid, tid) text codes by pair number, an array (num_pairs, 2)."""
     num_stored_bytes: int
     """Size of the stored file."""
     sha256: str | None

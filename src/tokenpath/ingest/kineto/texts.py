@@ -7,6 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+Int32s = NDArray[np.int32]
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -39,9 +44,9 @@ class SlowTexts:
         """All texts by code."""
         return [readable(text) for text in self._codes]
 
-    def pairs(self) -> list[tuple[int, int]]:
-        """All pairs by number."""
-        return list(self._pairs)
+    def pairs(self) -> Int32s:
+        """All pairs by number, an array (num_pairs, 2)."""
+        return np.array(list(self._pairs), np.int32).reshape(-1, 2)
 
 
 def readable(text: str) -> str:
