@@ -67,6 +67,24 @@ def test_a_cut_container_gives_what_it_has(tmp_path: Path, suffix: str) -> None:
     assert lost(capture)
 
 
+@pytest.mark.parametrize("suffix", [".json.gz", ".json.zst"])
+@pytest.mark.parametrize("at", [0.2, 0.6, 0.95])
+def test_a_corrupt_container_gives_what_it_has(tmp_path: Path, suffix: str, at: float) -> None:
+    trace = Trace()
+    for number in range(3000):
+        trace.kernel(f"kernel {number * 7919 % 3001}", number, 1, correlation=number * 104729)
+    path = trace.write(tmp_path / f"t{suffix}")
+    data = bytearray(path.read_bytes())
+    middle = int(len(data) * at)
+    data[middle : middle + 40] = bytes(range(200, 240))
+    path.write_bytes(data)
+    try:
+        capture = read([path])
+    except InputError:
+        return  # nothing could be unpacked
+    assert lost(capture)
+
+
 def test_progress_counts_stored_bytes(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     path = simple().write(tmp_path / "t.json.gz")

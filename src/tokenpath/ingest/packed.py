@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,7 @@ def _inflate_gzip(
 ) -> Iterator[bytes]:
     from isal import isal_zlib
 
+    failures: tuple[Any, ...] = (isal_zlib.error, zlib.error)
     with path.open("rb") as file:
         data = file.read(_READ_BYTES)
         while data:
@@ -122,7 +123,7 @@ def _inflate_gzip(
             while data:
                 try:
                     piece = inflater.decompress(data, _CHUNK_BYTES)
-                except (isal_zlib.error, zlib.error) as error:
+                except failures as error:
                     problems.append(f"damaged gzip: {error}")
                     return
                 yield piece

@@ -34,11 +34,15 @@ def options_by_file(paths: Sequence[Path], options: Options) -> Iterator[Options
         yield from (options for _ in paths)
         return
     sizes = [path.stat().st_size for path in paths]
-    total, done = sum(sizes), 0
-    for size in sizes:
-        before = done
-        yield replace(options, progress=lambda now, _, before=before: progress(before + now, total))
-        done += size
+    for number in range(len(paths)):
+        yield replace(options, progress=_shifted(progress, sum(sizes[:number]), sum(sizes)))
+
+
+def _shifted(progress: Progress, before: int, total: int) -> Progress:
+    def report(done: int, _: int | None) -> None:
+        progress(before + done, total)
+
+    return report
 
 
 class Reader(Protocol):

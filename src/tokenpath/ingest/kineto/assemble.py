@@ -103,7 +103,7 @@ class _Builder:
             "name": self._name(store, num_rows),
         }
 
-    def op(self, of_ops: list[dict[str, object]]) -> pa.Table | None:
+    def op(self, of_ops: list[dict[str, Any]]) -> pa.Table | None:
         num_rows = self._rows.num_rows["op"]
         if not num_rows:
             return None
@@ -229,11 +229,11 @@ class _Builder:
         if store == "range":
             columns["external_id"] = self._number("range", "external")
         else:
-            name = columns["name"]
-            marked = pa.array(
-                [f"overhead: {text}" for text in name.dictionary.to_pylist()], pa.string()
+            named: pa.Array = columns["name"]
+            marked = [f"overhead: {text}" for text in named.dictionary.to_pylist()]
+            columns["name"] = pa.DictionaryArray.from_arrays(
+                named.indices, pa.array(marked, pa.string())
             )
-            columns["name"] = pa.DictionaryArray.from_arrays(name.indices, marked)
         return arrow.build(TABLES["range"], num_rows, columns)
 
     def _device_range(self) -> pa.Table | None:
@@ -284,10 +284,10 @@ class _Builder:
             ("from_stream_id", "wait_stream"),
             ("from_correlation_id", "wait_correlation"),
         ):
-            values = self._take("sync", field)
-            if values is not None:
-                values[(values < 0) | (values == 2**32 - 1)] = NULL
-                columns[column] = arrow.integers(values, NULL)
+            other = self._take("sync", field)
+            if other is not None:
+                other[(other < 0) | (other == 2**32 - 1)] = NULL
+                columns[column] = arrow.integers(other, NULL)
         return arrow.build(TABLES["dependency"], num_rows, columns)
 
     def memory_event(self) -> pa.Table | None:
@@ -307,7 +307,7 @@ class _Builder:
         }
         return arrow.build(TABLES["memory_event"], num_rows, columns)
 
-    def collective(self, rows: list[dict[str, object]]) -> pa.Table | None:
+    def collective(self, rows: list[dict[str, Any]]) -> pa.Table | None:
         if not rows:
             return None
         columns: dict[str, pa.Array | None] = {}

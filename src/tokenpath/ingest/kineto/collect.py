@@ -60,7 +60,7 @@ def collect(sorter: Sorter, base_ns: int) -> Rows:
             for field in ("start", "end", "at"):
                 values = columns.get(field)
                 if values is not None:
-                    values += base_ns  # type: ignore[operator]
+                    values += base_ns
     return rows
 
 
@@ -87,7 +87,7 @@ def _drop_out_of_range(start: Array, last: Array, base_ns: int) -> NDArray[np.bo
     low, high = int(start.min()) + base_ns, int(last.max()) + base_ns
     if low > NULL and high < 2**63:
         return None
-    return (start > NULL - min(base_ns, 0)) & (last < 2**63 - max(base_ns, 0))  # type: ignore[no-any-return]
+    return (start > NULL - min(base_ns, 0)) & (last < 2**63 - max(base_ns, 0))
 
 
 def _filter(rows: Rows, name: str, keep: NDArray[np.bool_]) -> None:

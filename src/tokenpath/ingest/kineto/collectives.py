@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,14 +56,14 @@ _FIELDS = (
 )
 
 
-def take_rows(store: Store, values: list[str]) -> list[dict[str, object]]:
+def take_rows(store: Store, values: list[str]) -> list[dict[str, Any]]:
     """The rows of a store of collectives as dictionaries: `row` and the fields that are known."""
     if store.num_rows == 0:
         return []
     columns = {name: store.take(name) for name in ("row", *_FIELDS)}
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for at in range(store.num_rows):
-        row: dict[str, object] = {}
+        row: dict[str, Any] = {}
         for name, column in columns.items():
             if column is None:
                 continue
@@ -76,7 +77,7 @@ def take_rows(store: Store, values: list[str]) -> list[dict[str, object]]:
     return rows
 
 
-def op_column(rows: list[dict[str, object]], num_ops: int) -> pa.Array | None:
+def op_column(rows: list[dict[str, Any]], num_ops: int) -> pa.Array | None:
     """The column `op.collective`: a JSON object for the operators that are collectives."""
     if not rows:
         return None
@@ -90,8 +91,8 @@ def op_column(rows: list[dict[str, object]], num_ops: int) -> pa.Array | None:
 
 
 def collective_rows(
-    of_kernels: list[dict[str, object]], of_ops: list[dict[str, object]]
-) -> list[dict[str, object]]:
+    of_kernels: list[dict[str, Any]], of_ops: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """One row a collective: those of the kernels, and those of operators that no such kernel names."""
     known = {row["external"] for row in of_kernels if "external" in row}
     rest = [row for row in of_ops if row.get("external") not in known or "external" not in row]

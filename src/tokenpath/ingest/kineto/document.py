@@ -144,7 +144,7 @@ def _skip(window: Window, at: int, what: bytes) -> int:
 def _find_known_key(window: Window, at: int) -> int:
     """Offset of the next header entry of a known name; the end of the input if there is none."""
     while True:
-        match = _KNOWN_KEY.search(window.data, max(0, at - window.base))
+        match = _KNOWN_KEY.search(window.view, max(0, at - window.base))
         if match is not None:
             return window.base + match.start()
         at = max(at, window.end - 64)

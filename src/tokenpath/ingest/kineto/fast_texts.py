@@ -38,9 +38,9 @@ class FastTexts:
         self.state = np.zeros(NUM_STATE, np.int64)
         self._entry = load_entry()
         self._keys = make_key_table()
-        self._entries = np.zeros((_FIRST_TEXTS, ENTRY_WORDS), np.int64)
-        self._arena = np.zeros(_FIRST_ARENA + _BEHIND, np.uint8)
-        self._pairs = np.zeros(_FIRST_PAIRS, np.int64)
+        self._entries: NDArray[np.int64] = np.zeros((_FIRST_TEXTS, ENTRY_WORDS), np.int64)
+        self._arena: NDArray[np.uint8] = np.zeros(_FIRST_ARENA + _BEHIND, np.uint8)
+        self._pairs: NDArray[np.int64] = np.zeros(_FIRST_PAIRS, np.int64)
         self._slots = np.zeros(0, np.int32)
         self._pair_slots = np.zeros(0, np.int32)
         self._steps = np.zeros(NUM_STEPS * STEP_BYTES, np.uint8)
@@ -136,7 +136,15 @@ class FastTexts:
         """All texts by code."""
         data = self._arena[: int(self.state[S.ARENA_USED])].tobytes()
         rows = self._entries[: self.num_texts, 1:].tolist()
-        return [_decode(data[start : start + (size >> 2)], size & 3) for start, size in rows]
+        ends = ((start, start + (size >> 2), size & 3) for start, size in rows)
+        if data.isascii():
+            # Bytes and characters are the same, so the plain texts are cut out of one.
+            whole = data.decode("ascii")
+            return [
+                whole[start:end] if tag == Tag.PLAIN else _decode(data[start:end], tag)
+                for start, end, tag in ends
+            ]
+        return [_decode(data[start:end], tag) for start, end, tag in ends]
 
     def pairs(self) -> NDArray[np.int32]:
         """All pairs by number, an array (num_pairs, 2)."""
@@ -158,7 +166,7 @@ def address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _grown(array: NDArray[Any], size: int) -> NDArray[np.generic]:
+def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     larger = np.zeros((size, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

@@ -12,11 +12,12 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tokenpath.capture.machine_code import cache_folder
 
 if TYPE_CHECKING:
     from llvmlite import binding
@@ -63,14 +64,6 @@ def load_entry() -> Entry:
     return _link(code)
 
 
-def cache_folder() -> Path:
-    """Where machine code is kept: TOKENPATH_CACHE_DIR, else the user's cache folder."""
-    named = os.environ.get("TOKENPATH_CACHE_DIR")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenpath"
-
-
 def _key() -> str:
     import llvmlite
     from llvmlite import binding
@@ -109,7 +102,9 @@ def _machine() -> binding.TargetMachine:
 
 def _compile() -> tuple[Any, str]:
     """Numba's library of the scanner, and the name of the entry point in it."""
-    from numba.core import config
+    from numba.core import config as settings
+
+    config: Any = settings
 
     level = config.OPT
     # numba would optimise each function on its own and again in each caller; once at the end is enough.

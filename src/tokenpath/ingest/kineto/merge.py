@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -129,7 +130,7 @@ class _Merge:
     ) -> NDArray[np.int64]:
         """Give the threads that earlier parts of the run have their rows; the new ones are left."""
         known = self._thread_ids.setdefault(run, {})
-        fresh = []
+        fresh: list[int] = []
         for number in numbers.tolist():
             key = (pairs.texts[pairs.pid[number]], pairs.texts[pairs.tid[number]])
             if key in known:
@@ -180,7 +181,7 @@ class _Merge:
 
     def _sources(self) -> pa.Table:
         redactor = self._redactor
-        rows = []
+        rows: list[dict[str, object]] = []
         for file, origin, epoch in self.files:
             losses = file.sorter.losses
             rows.append(
@@ -255,7 +256,7 @@ def _shift(table: pa.Table, name: str, by: int) -> pa.Table:
     return table.set_column(at, table.schema.field(at), pa.array(values, pa.int32()))
 
 
-def _rows_to_table(name: str, rows: list[dict[str, object]]) -> pa.Table:
+def _rows_to_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     arrays = []
     for column in TABLES[name].columns:
         values = [row.get(column.name) for row in rows]

@@ -50,8 +50,8 @@ class ParallelScanner:
 
 def _guess_event(window: Window, start: int) -> int | None:
     middle = start + (window.end - start) // 2
-    data = window.data[: middle - window.base + _SEARCHED_BYTES]
-    match = _EVENT.search(memoryview(data), middle - window.base)
+    first = middle - window.base
+    match = _EVENT.search(window.view, first, first + _SEARCHED_BYTES)
     return None if match is None else window.base + match.start("event")
 
 

@@ -97,7 +97,7 @@ def find_next_event(window: Window, start: int) -> int:
     """Offset at which reading can go on after a damaged event at `start`; the end of the input if none."""
     at = start + 1
     while True:
-        match = _RESYNC.search(window.data, at - window.base)
+        match = _RESYNC.search(window.view, at - window.base)
         # The pattern looks ahead; a match at the edge of the window could change with more bytes.
         if match is not None and (window.at_end or match.end() < len(window.data) - 64):
             return window.base + match.end()

@@ -44,6 +44,12 @@ class Window:
         return True
 
     @property
+    def view(self) -> memoryview:
+        """`data` for a regular expression."""
+        view: memoryview = self.data.data
+        return view
+
+    @property
     def end(self) -> int:
         """Offset of the end of `data`."""
         return self.base + len(self.data)

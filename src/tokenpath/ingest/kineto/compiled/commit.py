@@ -5,6 +5,8 @@ The same decisions as `sorting.Sorter` takes on whole chunks; a property test ho
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 # ruff: noqa: SIM109 - numba compares with constants, not with tuples of them.
 from tokenpath.ingest.kineto.categories import MEMORY_CODE, OUT_OF_MEMORY_CODE, Sort
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag
@@ -50,7 +52,7 @@ _OP_COLLECTIVE, _KERNEL_COLLECTIVE = int(Group.OP_COLLECTIVE), int(Group.KERNEL_
 
 
 @compiled
-def sort_of(state, row):  # type: ignore[no-untyped-def]
+def sort_of(state, row):
     """The `Sort` of a raw row."""
     phase, code = load64(row + _PHASE), load64(row + _CATEGORY)
     known = load64(state + _NUM_KNOWN)
@@ -68,7 +70,7 @@ def sort_of(state, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count(state, row, reason):  # type: ignore[no-untyped-def]
+def count(state, row, reason):
     """Count the row under a reason."""
     at = load64(state + _COUNTS) + 24 * reason
     if load64(at) == 0:
@@ -78,13 +80,13 @@ def count(state, row, reason):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def is_full(group):  # type: ignore[no-untyped-def]
+def is_full(group):
     """Whether a group has no room for one more row."""
     return load64(group + _NUM_ROWS) >= load64(group + _MAX_ROWS)
 
 
 @compiled
-def append(group, row):  # type: ignore[no-untyped-def]
+def append(group, row):
     """Write the row's fields behind the columns of a group."""
     at = load64(group + _NUM_ROWS)
     field = load64(group + _FIELDS)
@@ -104,7 +106,7 @@ def append(group, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def reason_not_kept(sort):  # type: ignore[no-untyped-def]
+def reason_not_kept(sort):
     """Under which reason a sort of event that is never kept is counted; -1 for the others."""
     if sort == _LAUNCH_SORT:
         return _LAUNCH_REASON
@@ -120,7 +122,7 @@ def reason_not_kept(sort):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def check_times(state, row, has_end):  # type: ignore[no-untyped-def]
+def check_times(state, row, has_end):
     """Whether the row's times can be kept; DUR becomes the end. What is wrong is counted."""
     flags = load64(row + _FLAGS)
     if flags & (_TS_RANGE | (_DUR_RANGE if has_end else 0)):
@@ -148,7 +150,7 @@ def check_times(state, row, has_end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def commit(state, row):  # type: ignore[no-untyped-def]
+def commit(state, row):
     """Keep or count a row; False when a group has to be emptied first, and nothing was done."""
     sort = sort_of(state, row)
     reason = reason_not_kept(sort)

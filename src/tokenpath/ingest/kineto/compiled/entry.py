@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 from tokenpath.ingest.kineto.columns import NULL, NUM_COLUMNS, Col
 from tokenpath.ingest.kineto.compiled.commit import commit
 from tokenpath.ingest.kineto.compiled.event import read_event
@@ -27,7 +29,7 @@ _PAIR_OF, _FILL_SLOTS, _ADOPT = int(Op.PAIR_OF), int(Op.FILL_SLOTS), int(Op.ADOP
 
 
 @compiled
-def scan(state):  # type: ignore[no-untyped-def]
+def scan(state):
     """Read events from POSITION on until something stops it; the `Status` says what."""
     at, limit = load64(state + _POSITION), load64(state + _LIMIT)
     base, row, stop = load64(state + _BASE), load64(state + _ROW), load64(state + _STOP)
@@ -69,7 +71,7 @@ def scan(state):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def run(state, op, a, b, c):  # type: ignore[no-untyped-def]
+def run(state, op, a, b, c):
     """Do what `Op` says; everything is an int64."""
     if op == _SCAN:
         return scan(state)

@@ -7,6 +7,8 @@ whose text is remembered (see `state.Step`) is taken at once, any other is taken
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 # ruff: noqa: SIM109 - numba compares with constants, not with tuples of them.
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag, Kind
 from tokenpath.ingest.kineto.compiled.json import (
@@ -81,7 +83,7 @@ _W_TS, _W_DUR, _W_ARGS, _W_ID, _W_ATTR = (_word(k) for k in ("ts", "dur", "args"
 
 
 @compiled
-def find_key(keys, at, size):  # type: ignore[no-untyped-def]
+def find_key(keys, at, size):
     """Address of the entry of an argument that is kept, 0 for any other."""
     if size > _KEY_TEXT or size == 0:
         return 0
@@ -98,7 +100,7 @@ def find_key(keys, at, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def describe_field(step, at, size):  # type: ignore[no-untyped-def]
+def describe_field(step, at, size):
     """Write action, bit and column of a field of the event itself into a step."""
     word = last_word(at, size) | size << 40 if size <= 4 else 0
     action, bit, column = _A_SKIP, 0, 0
@@ -127,7 +129,7 @@ def describe_field(step, at, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def describe_argument(step, keys, at, size):  # type: ignore[no-untyped-def]
+def describe_argument(step, keys, at, size):
     """The same for an argument."""
     entry = find_key(keys, at, size)
     store16(step + _BIT, 0)
@@ -137,7 +139,7 @@ def describe_argument(step, keys, at, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def take_step(state, at, limit, step, level):  # type: ignore[no-untyped-def]
+def take_step(state, at, limit, step, level):
     """Take apart what follows a value, and remember it; the address of the next value or the end."""
     start = at
     bits = 0
@@ -209,7 +211,7 @@ def take_step(state, at, limit, step, level):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_time(at, limit, row, out):  # type: ignore[no-untyped-def]
+def read_time(at, limit, row, out):
     """`ts` or `dur`; the flags gather whether digits were cut."""
     # PAIR is written last, so it can lend its place for the flag.
     at = read_us(at, limit, out, row + _PAIR)
@@ -219,7 +221,7 @@ def read_time(at, limit, row, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_phase(at, limit, out):  # type: ignore[no-untyped-def]
+def read_phase(at, limit, out):
     """A string of one ASCII character."""
     if at + 2 >= limit:
         return MORE
@@ -231,7 +233,7 @@ def read_phase(at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_argument(state, action, at, limit, out):  # type: ignore[no-untyped-def]
+def read_argument(state, action, at, limit, out):
     """The value of an argument that is kept."""
     # A second value for one column is for the slow scanner to decide.
     if load64(out) != _NULL:
@@ -248,7 +250,7 @@ def read_argument(state, action, at, limit, out):  # type: ignore[no-untyped-def
 
 
 @compiled
-def read_event(state, at, limit, row):  # type: ignore[no-untyped-def]
+def read_event(state, at, limit, row):
     """One event from behind its opening brace into a row of NULLs; the address after it, or why not."""
     pid = tid = -1
     seen = number = 0

@@ -7,6 +7,8 @@ they are not what it knows. What is skipped is checked as strictly as the standa
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 from tokenpath.ingest.kineto.compiled.machine import (
     compiled,
     load8,
@@ -28,7 +30,7 @@ ESCAPES = 1 << 62
 
 
 @compiled
-def skip_space(at, limit):  # type: ignore[no-untyped-def]
+def skip_space(at, limit):
     """Address of the next byte that is no JSON white space; the limit at most."""
     while at < limit:
         if load8(at) > 32:
@@ -41,7 +43,7 @@ def skip_space(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_string(at, limit):  # type: ignore[no-untyped-def]
+def skip_string(at, limit):
     """From behind the opening quote to the closing one; ESCAPES is added if there are escapes."""
     escaped = 0
     while at < limit:
@@ -82,7 +84,7 @@ def skip_string(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_digits(at, limit):  # type: ignore[no-untyped-def]
+def skip_digits(at, limit):
     """Address of the next byte that is no digit; the limit at most."""
     while at < limit and 48 <= load8(at) <= 57:
         at += 1
@@ -90,7 +92,7 @@ def skip_digits(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_number(at, limit):  # type: ignore[no-untyped-def]
+def skip_number(at, limit):
     """A number as JSON writes it."""
     start = at
     if load8(at) == 45:
@@ -120,7 +122,7 @@ def skip_number(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_word(at, limit):  # type: ignore[no-untyped-def]
+def skip_word(at, limit):
     """`true`, `false` or `null`."""
     if at + 5 >= limit:
         return MORE
@@ -133,7 +135,7 @@ def skip_word(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_key(at, limit):  # type: ignore[no-untyped-def]
+def skip_key(at, limit):
     """A key and its colon, from the opening quote to the value."""
     if at >= limit:
         return MORE
@@ -151,7 +153,7 @@ def skip_key(at, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def skip_value(at, limit):  # type: ignore[no-untyped-def]
+def skip_value(at, limit):
     """Any value, however nested; one bit of `objects` a level tells objects from lists."""
     depth = 0
     objects = 0

@@ -7,13 +7,15 @@ address. Every caller proves its bounds: the scanner stops PADDING bytes before 
 # numba reads the types of these functions from the signatures below, not from annotations.
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 
-def compiled(function):  # type: ignore[no-untyped-def]
+def compiled(function):
     """A function of int64 to machine code, now. `machine_code` keeps the result, so numba need not."""
     signature = (types.int64,) * function.__code__.co_argcount
     return numba.njit(
@@ -24,13 +26,13 @@ def compiled(function):  # type: ignore[no-untyped-def]
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
-def _pointer(builder, address, to):  # type: ignore[no-untyped-def]
+def _pointer(builder, address, to):
     return builder.inttoptr(address, to.as_pointer())
 
 
-def _loader(width, result, name):  # type: ignore[no-untyped-def]
-    def load(_typing, _address):  # type: ignore[no-untyped-def]
-        def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+def _loader(width, result, name):
+    def load(_typing, _address):
+        def codegen(_context, builder, _signature, args):
             value = builder.load(_pointer(builder, args[0], width), align=1)
             return builder.zext(value, _I64) if width is not _I64 else value
 
@@ -40,9 +42,9 @@ def _loader(width, result, name):  # type: ignore[no-untyped-def]
     return intrinsic(load)
 
 
-def _storer(width, name):  # type: ignore[no-untyped-def]
-    def store(_typing, _address, _value):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+def _storer(width, name):
+    def store(_typing, _address, _value):
+        def codegen(context, builder, _signature, args):
             word = args[1] if width is _I64 else builder.trunc(args[1], width)
             builder.store(word, _pointer(builder, args[0], width), align=1)
             return context.get_dummy_value()
@@ -63,12 +65,12 @@ store32 = _storer(_I32, "store32")
 store64 = _storer(_I64, "store64")
 
 
-def _mask_of(chars, invert, name):  # type: ignore[no-untyped-def]
+def _mask_of(chars, invert, name):
     """Sixteen bytes at an address to a bit each: whether the byte is one of `chars` (or is none)."""
     vector = ir.VectorType(_I8, 16)
 
-    def mask(_typing, _address):  # type: ignore[no-untyped-def]
-        def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+    def mask(_typing, _address):
+        def codegen(_context, builder, _signature, args):
             data = builder.load(_pointer(builder, args[0], vector), align=1)
             hits = None
             for char in chars:
@@ -88,20 +90,20 @@ mask_not_space = _mask_of(b" \t\r\n", True, "mask_not_space")
 
 
 @intrinsic
-def lowest_bit(_typing, _bits):  # type: ignore[no-untyped-def]
+def lowest_bit(_typing, _bits):
     """Position of the lowest set bit; the bits may not be 0."""
 
-    def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+    def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
 
 
 @intrinsic
-def shift_right(_typing, _bits, _count):  # type: ignore[no-untyped-def]
+def shift_right(_typing, _bits, _count):
     """Logical shift; int64 in numba shifts the sign in."""
 
-    def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+    def codegen(_context, builder, _signature, args):
         return builder.lshr(args[0], args[1])
 
     return types.int64(types.int64, types.int64), codegen

@@ -5,6 +5,8 @@ Each returns the address after the value, MORE, FALLBACK or GROW; what it read i
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 import numba
 from numba import types
 
@@ -36,7 +38,7 @@ _MAX_POWER = 22
 
 
 @compiled
-def digits_value(at, end):  # type: ignore[no-untyped-def]
+def digits_value(at, end):
     """The integer that a run of digits writes."""
     value = 0
     while at < end:
@@ -46,7 +48,7 @@ def digits_value(at, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_int(at, limit, out):  # type: ignore[no-untyped-def]
+def read_int(at, limit, out):
     """An integer of up to 18 digits, or null."""
     if at >= limit:
         return MORE
@@ -70,7 +72,7 @@ def read_int(at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_us(at, limit, out, out_flag):  # type: ignore[no-untyped-def]
+def read_us(at, limit, out, out_flag):
     """Microseconds, bare or quoted, as nanoseconds rounded down; 1 at `out_flag` if digits were cut."""
     if at >= limit:
         return MORE
@@ -120,10 +122,10 @@ def read_us(at, limit, out, out_flag):  # type: ignore[no-untyped-def]
 
 
 @numba.extending.intrinsic
-def bits_of(_typing, _value):  # type: ignore[no-untyped-def]
+def bits_of(_typing, _value):
     """The bit pattern of a float64."""
 
-    def codegen(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+    def codegen(_context, builder, _signature, args):
         from llvmlite import ir
 
         return builder.bitcast(args[0], ir.IntType(64))
@@ -132,7 +134,7 @@ def bits_of(_typing, _value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_real(state, at, limit, out):  # type: ignore[no-untyped-def]
+def read_real(state, at, limit, out):
     """A number as the bits of its float64; one of many digits as LONG_REAL with its text's code."""
     if at >= limit:
         return MORE
@@ -170,7 +172,7 @@ def read_real(state, at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_dim3(at, limit, out):  # type: ignore[no-untyped-def]
+def read_dim3(at, limit, out):
     """A list of three int32."""
     if at >= limit:
         return MORE

@@ -6,6 +6,8 @@ too full, after which the caller makes room and the event is read again.
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 from tokenpath.ingest.kineto.compiled.machine import (
     compiled,
     load8,
@@ -36,13 +38,13 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 @compiled
-def last_word(at, size):  # type: ignore[no-untyped-def]
+def last_word(at, size):
     """The last `size` (below 8) bytes as a word. Seven bytes behind them are read, too."""
     return load64(at) & ((1 << (8 * size)) - 1)
 
 
 @compiled
-def mix(value):  # type: ignore[no-untyped-def]
+def mix(value):
     """Spread the bits of a word."""
     value = (value ^ shift_right(value, 30)) * _MIX_1
     value = (value ^ shift_right(value, 27)) * _MIX_2
@@ -50,7 +52,7 @@ def mix(value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hash_bytes(at, size, seed):  # type: ignore[no-untyped-def]
+def hash_bytes(at, size, seed):
     """64 bits of hash; the seed differs from run to run, so that no file can aim at collisions."""
     value = seed ^ size
     end = at + size
@@ -64,7 +66,7 @@ def hash_bytes(at, size, seed):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def same_bytes(a, b, size):  # type: ignore[no-untyped-def]
+def same_bytes(a, b, size):
     """Whether two runs of bytes are equal."""
     end = a + size
     while a + 8 <= end:
@@ -76,7 +78,7 @@ def same_bytes(a, b, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def code_of(state, at, size, tag):  # type: ignore[no-untyped-def]
+def code_of(state, at, size, tag):
     """The code of a text given as bytes and tag; a new one for a new text."""
     value = hash_bytes(at, size, load64(state + _SEED) + tag)
     slots, mask = load64(state + _SLOTS), load64(state + _SLOT_MASK)
@@ -111,7 +113,7 @@ def code_of(state, at, size, tag):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pair_of(state, pid, tid):  # type: ignore[no-untyped-def]
+def pair_of(state, pid, tid):
     """The number of a pair of text codes; a new one for a new pair."""
     key = pid << 32 | tid
     slots, mask = load64(state + _PAIR_SLOTS), load64(state + _PAIR_MASK)
@@ -134,7 +136,7 @@ def pair_of(state, pid, tid):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def adopt_texts(state, other, codes, first):  # type: ignore[no-untyped-def]
+def adopt_texts(state, other, codes, first):
     """Give the texts of another state codes in this one; how far that went."""
     entries, arena = load64(other + _ENTRIES), load64(other + _ARENA)
     num_texts = load64(other + _NUM_TEXTS)
@@ -149,7 +151,7 @@ def adopt_texts(state, other, codes, first):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def fill_slots(state, num_texts):  # type: ignore[no-untyped-def]
+def fill_slots(state, num_texts):
     """Enter the texts into an empty, larger table."""
     slots, mask = load64(state + _SLOTS), load64(state + _SLOT_MASK)
     entries = load64(state + _ENTRIES)
@@ -162,7 +164,7 @@ def fill_slots(state, num_texts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def fill_pair_slots(state, num_pairs):  # type: ignore[no-untyped-def]
+def fill_pair_slots(state, num_pairs):
     """The same for pairs."""
     slots, mask = load64(state + _PAIR_SLOTS), load64(state + _PAIR_MASK)
     pairs = load64(state + _PAIRS)

@@ -5,6 +5,8 @@ Each returns the address after the value, MORE, FALLBACK or GROW; the code is st
 
 from __future__ import annotations
 
+# mypy: ignore-errors
+# numba finds the types; all of them are int64.
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.compiled.json import (
     ESCAPES,
@@ -28,7 +30,7 @@ _MAX_VALUE = STEP_VALUE_BYTES
 
 
 @compiled
-def read_text(state, at, limit, out):  # type: ignore[no-untyped-def]
+def read_text(state, at, limit, out):
     """A string."""
     if at >= limit:
         return MORE
@@ -47,7 +49,7 @@ def read_text(state, at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def has_escapes(state, code):  # type: ignore[no-untyped-def]
+def has_escapes(state, code):
     """Whether a text, given by its code, is kept with its escapes: it may equal another code's text."""
     if code < 0:
         return False
@@ -55,7 +57,7 @@ def has_escapes(state, code):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_json(state, at, limit, out):  # type: ignore[no-untyped-def]
+def read_json(state, at, limit, out):
     """A list, by its JSON, or a string."""
     if at < limit and load8(at) == 91:
         end = skip_value(at, limit)
@@ -70,7 +72,7 @@ def read_json(state, at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_id(state, at, limit, out):  # type: ignore[no-untyped-def]
+def read_id(state, at, limit, out):
     """A category, process or thread id: a string without escapes, or an integer by its digits."""
     if at >= limit:
         return MORE
@@ -94,7 +96,7 @@ def read_id(state, at, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_repeated(state, at, limit, out, step):  # type: ignore[no-untyped-def]
+def read_repeated(state, at, limit, out, step):
     """The same, when it is likely to be what the step read last: one comparison then."""
     size = load8(step + _VALUE_SIZE)
     # The byte behind the value is compared, too: 12 is not 123.
@@ -114,7 +116,7 @@ def read_repeated(state, at, limit, out, step):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_flow_id(at, limit, out):  # type: ignore[no-untyped-def]
+def read_flow_id(at, limit, out):
     """The id of an arrow: an integer, bare or quoted."""
     if at < limit and load8(at) == 34:
         end = read_int(at + 1, limit, out)
