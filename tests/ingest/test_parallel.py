@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+
 from ingest.compare import difference, rows
 from ingest.traces import Trace
-
 from tokenpath.ingest import read
 from tokenpath.ingest.kineto import source
 from tokenpath.ingest.kineto.parallel import ParallelScanner
