@@ -20,6 +20,7 @@ from tokenpath.core.kernel_names import Family, classify_many
 _HERE = Path(__file__).parent
 _SECOND = "kernel_names_exam_second.toml"
 _THIRD = "kernel_names_exam_third*.toml"
+_FOURTH = "kernel_names_exam_fourth*.toml"
 _MIN_ACCURACY = 0.95
 _FIELDS = {"library", "half", "family", "also", "disputed", "source", "name"}
 
@@ -33,7 +34,7 @@ _KEYS = {
         [
             path
             for path in sorted(_HERE.glob("kernel_names_exam*.toml"))
-            if path.name != _SECOND and not path.match(_THIRD)
+            if path.name != _SECOND and not path.match(_THIRD) and not path.match(_FOURTH)
         ]
     ),
     "second": _load([_HERE / _SECOND]),
