@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ingest.planted import SECRETS, TELLTALES
 
+from ingest.planted import SECRETS, TELLTALES
 from tokenpath.core.redact import MASK, Redactor
 
 
@@ -63,7 +63,10 @@ def test_a_known_host_is_masked_everywhere() -> None:
 def test_hosts_can_be_kept_and_nothing_else() -> None:
     redactor = Redactor(keep_hosts=True)
     assert redactor.host("node17") == "node17"
-    assert redactor.mask(["gpu-1.local", "password=hunter22"]) == ["gpu-1.local", f"password={MASK}"]
+    assert redactor.mask(["gpu-1.local", "password=hunter22"]) == [
+        "gpu-1.local",
+        f"password={MASK}",
+    ]
 
 
 @given(st.lists(st.text(max_size=40), max_size=8))
@@ -75,5 +78,7 @@ def test_masking_keeps_order_and_number(texts: list[str]) -> None:
 
 def test_a_hundred_thousand_names_are_cheap() -> None:
     """One search a marker, not one a name: names without markers are not looked at."""
-    names = [f"void at::native::vectorized_elementwise_kernel<{number}>" for number in range(100_000)]
+    names = [
+        f"void at::native::vectorized_elementwise_kernel<{number}>" for number in range(100_000)
+    ]
     assert Redactor().mask(names) == names
