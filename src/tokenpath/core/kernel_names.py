@@ -66,6 +66,12 @@ class Family(StrEnum):
     OTHER = "other"
 
 
+_YIELDING = frozenset({Family.SAMPLING, Family.GEMM})
+"""A namespace that names one of these says less than a function name that names another family."""
+_NOT_OWN = frozenset({Family.OTHER, Family.SOFTMAX})
+"""... but for these: the softmax of a sampling library turns logits into probabilities to sample."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelClass:
     """The verdict on one kernel name."""
@@ -245,12 +251,23 @@ class _Classifier:
         """Return the words of a function name, the rule and the library that they show."""
         words = split_words(head[:_MAX_HEAD])
         library = self._libraries.find(words[:_MAX_LIBRARY])
-        for phrase in self._drop:
-            words = words.replace(phrase, " ")
-        found = words, self._names.find(words), library
+        words = self._drop_words(words)
+        rule = self._names.find(words)
+        if rule is not None and rule.family in _YIELDING and "::" in head:
+            # sampling::TopKKernel is a top-k, fp8_gemm::convert_kernel a conversion.
+            last = head.rpartition("::")[2][:_MAX_HEAD]
+            own = self._names.find(self._drop_words(split_words(last)))
+            rule = own if own is not None and own.family not in _NOT_OWN else rule
+        found = words, rule, library
         if len(self._heads) < _MAX_MEMO:
             self._heads[head] = found
         return found
+
+    def _drop_words(self, words: str) -> str:
+        """Return padded words without those that only name a library or a model."""
+        for phrase in self._drop:
+            words = words.replace(phrase, " ")
+        return words
 
     def _look_inside(
         self, rule: _Rule, words: str, inside: str, inside_words: str, head: str
