@@ -16,7 +16,9 @@ from decimal import Decimal
 from pathlib import Path
 
 _TS = re.compile(rb'("ts":\s*)(-?\d+(?:\.\d+)?)')
-_IDS = re.compile(rb'("(?:correlation|External id|external id|Python id|Python parent id)":\s*)(\d+)')
+_IDS = re.compile(
+    rb'("(?:correlation|External id|external id|Python id|Python parent id)":\s*)(\d+)'
+)
 _FLOW_ID = re.compile(rb'("id":\s*)(\d+)')
 _PHASE = re.compile(rb'"ph":\s*"(.)"')
 _DUR = re.compile(rb'"dur":\s*(\d+(?:\.\d+)?)')

@@ -25,7 +25,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Trace(msgspec.Struct):
-    traceEvents: list[Event]  # noqa: N815
+    events: list[Event] = msgspec.field(name="traceEvents")
 
 
 with Path(sys.argv[1]).open("rb") as file:

@@ -20,7 +20,7 @@ GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 
 def small(**top: int) -> Trace:
     """Two kernels with 90 us between them."""
-    trace = Trace(**top).launched(GEMM, launch_us=0, start_us=10, dur_us=10)  # type: ignore[arg-type]
+    trace = Trace(**top).launched(GEMM, launch_us=0, start_us=10, dur_us=10)
     return trace.op("aten::linear", 15, 100).launched(GEMM, launch_us=105, start_us=110, dur_us=10)
 
 
@@ -58,7 +58,7 @@ def test_load_of_folders_and_globs(tmp_path: Path) -> None:
         [f"{tmp_path}/*.json"],
         [tmp_path / f"rank{n}.json" for n in (0, 1, 2)],
     ):
-        assert load(paths)["source"]["rank"].to_pylist() == [0, 1, 2]  # type: ignore[arg-type]
+        assert load(paths)["source"]["rank"].to_pylist() == [0, 1, 2]
     assert load([f"{tmp_path}/rank[01].json"]).num_rows("source") == 2
     with pytest.raises(InputError):
         load([f"{tmp_path}/none*.json"])

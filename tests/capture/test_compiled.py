@@ -154,7 +154,7 @@ def fresh(monkeypatch, tmp_path):
 
 
 def load_double() -> Callable[..., object]:
-    return machine_code.load(double(0), ("int64:1", "int64"))
+    return machine_code.load_loop(double(0), ("int64:1", "int64"))
 
 
 def test_machine_code_is_kept_and_loaded_without_numba(fresh, monkeypatch):
@@ -165,7 +165,7 @@ def test_machine_code_is_kept_and_loaded_without_numba(fresh, monkeypatch):
     def no_numba(*_):
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(machine_code, "_compiled", no_numba)
+    monkeypatch.setattr(machine_code, "compile_function", no_numba)
     values = np.arange(4)
     assert load_double()(values, 3) == 4
     assert values.tolist() == [0, 3, 6, 9]

@@ -235,7 +235,7 @@ def test_what_makes_no_sense_is_an_input_error() -> None:
     with pytest.raises(InputError, match="no tree form"):
         costs.wire_bytes("all_gather", 8, 4, "tree")
     with pytest.raises(InputError, match="unknown collective"):
-        costs.bus_factor("gossip", 4)  # type: ignore[arg-type]
+        costs.bus_factor("gossip", 4)
     with pytest.raises(InputError, match="0 ranks"):
         costs.num_hops("all_reduce", 0)
     with pytest.raises(InputError, match="unknown number type 'fp7'"):

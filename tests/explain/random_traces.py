@@ -90,11 +90,11 @@ class Plan:
                 )  # fmt: skip
             where = {"stream": piece.stream, "device": piece.device, "correlation": correlation}
             if piece.name == COPY:
-                trace.memcpy(us(piece.start), length(piece.dur), **where)  # type: ignore[arg-type]
+                trace.memcpy(us(piece.start), length(piece.dur), **where)
             elif piece.name == FILL:
-                trace.memset(us(piece.start), length(piece.dur), **where)  # type: ignore[arg-type]
+                trace.memset(us(piece.start), length(piece.dur), **where)
             else:
-                trace.kernel(piece.name, us(piece.start), length(piece.dur), **where)  # type: ignore[arg-type]
+                trace.kernel(piece.name, us(piece.start), length(piece.dur), **where)
         for part in self.host:
             if part.layer == "sync":
                 stream = (7, 20)[part.thread]

@@ -93,7 +93,7 @@ def test_nanoseconds_survive(tmp_path: Path) -> None:
 
 def test_a_base_time_moves_nothing(tmp_path: Path) -> None:
     def build(**more: int) -> Trace:
-        return Trace(**more).kernel(GEMM, Decimal("7.123"), 5).kernel(GEMM, 20, Decimal("0.5"))  # type: ignore[arg-type]
+        return Trace(**more).kernel(GEMM, Decimal("7.123"), 5).kernel(GEMM, 20, Decimal("0.5"))
 
     plain = window_of(report_of(build(), tmp_path))
     based = window_of(report_of(build(base_time_ns=1_767_189_312_000_000_000), tmp_path))

@@ -35,7 +35,7 @@ def replays(*num_nodes: int, graph_id: int | None = None) -> Trace:
         trace.call("cudaGraphLaunch", at, 8, correlation=900 + number)
         for node in range(count):
             more = {} if graph_id is None else {"graph id": graph_id, "graph node id": node}
-            trace.kernel(GEMM, at + 10 + 10 * node, 8, correlation=900 + number, **more)  # type: ignore[arg-type]
+            trace.kernel(GEMM, at + 10 + 10 * node, 8, correlation=900 + number, **more)
     return trace
 
 
@@ -81,7 +81,7 @@ def test_replays_recorded_in_part_are_a_warning(tmp_path: Path) -> None:
 def test_complete_replays_of_graphs_of_different_size(tmp_path: Path) -> None:
     trace = replays(3, 3, graph_id=7)
     trace.call("cudaGraphLaunch", 300, 8, correlation=950)
-    trace.kernel(GEMM, 310, 8, correlation=950, **{"graph id": 8, "graph node id": 1})  # type: ignore[arg-type]
+    trace.kernel(GEMM, 310, 8, correlation=950, **{"graph id": 8, "graph node id": 1})
     assert codes(report_of(trace, tmp_path)) == {"coarse-clock"}
 
 

@@ -17,7 +17,7 @@ FAR = 1_700_000_000_000_000
 
 
 @pytest.fixture(params=["slow", "fast"])
-def load(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-untyped-def]
+def load(request: pytest.FixtureRequest, tmp_path: Path):
     def load(trace: Trace | bytes) -> Capture:
         path = tmp_path / "trace.json"
         path.write_bytes(trace if isinstance(trace, bytes) else trace.bytes())
@@ -46,7 +46,7 @@ def names(capture: Capture) -> list[str]:
         "garbage",
     ],
 )
-def test_a_malformed_event_costs_one_event(load, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_malformed_event_costs_one_event(load, text: str) -> None:
     trace = Trace(base_time_ns=5).kernel("a", 1, 1).raw(text).kernel("b", 2, 1).kernel("c", 3, 1)
     capture = load(trace)
     assert names(capture) == ["a", "b", "c"]
@@ -54,13 +54,13 @@ def test_a_malformed_event_costs_one_event(load, text: str) -> None:  # type: ig
     assert rows(capture, "source", "base_time_ns") == [5]
 
 
-def test_a_malformed_last_event_does_not_cost_the_tail(load) -> None:  # type: ignore[no-untyped-def]
+def test_a_malformed_last_event_does_not_cost_the_tail(load) -> None:
     capture = load(Trace(base_time_ns=7).kernel("a", 1, 1).raw('{"ph": "X", "name": }'))
     assert names(capture) == ["a"]
     assert rows(capture, "kernel", "start_ns") == [1007]
 
 
-def test_the_example_names_the_byte(load) -> None:  # type: ignore[no-untyped-def]
+def test_the_example_names_the_byte(load) -> None:
     trace = Trace().kernel("é", 1, 1).kernel("b", 2, -3)
     data = trace.bytes()
     (example,) = rows(load(data), "skip", "example")
@@ -69,7 +69,7 @@ def test_the_example_names_the_byte(load) -> None:  # type: ignore[no-untyped-de
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.5, 0.9, 0.99])
-def test_a_cut_tail(load, keep: float) -> None:  # type: ignore[no-untyped-def]
+def test_a_cut_tail(load, keep: float) -> None:
     trace = Trace()
     for number in range(50):
         trace.kernel(f"k{number}", number, 1)
@@ -82,7 +82,7 @@ def test_a_cut_tail(load, keep: float) -> None:  # type: ignore[no-untyped-def]
     assert len(data) == whole
 
 
-def test_times_that_cannot_be(load) -> None:  # type: ignore[no-untyped-def]
+def test_times_that_cannot_be(load) -> None:
     trace = Trace().kernel("good", FAR, 1).kernel("negative", FAR, -1).kernel("zero", 0, 1)
     trace.kernel("too late", 2**63, 1).kernel("too long", FAR, 2**63).kernel("edge", 9.3e15, 1)
     trace.complete("kernel", "no ts", None, 1, 0, 7, {"device": 0})
@@ -101,37 +101,37 @@ def test_times_that_cannot_be(load) -> None:  # type: ignore[no-untyped-def]
     assert rows(capture, "kernel", "end_ns")[1] == rows(capture, "kernel", "start_ns")[1]
 
 
-def test_zero_is_a_time_among_small_ones(load) -> None:  # type: ignore[no-untyped-def]
+def test_zero_is_a_time_among_small_ones(load) -> None:
     assert names(load(Trace().kernel("a", 0, 1).kernel("b", 5, 1))) == ["a", "b"]
 
 
-def test_the_base_may_push_times_out_of_range(load) -> None:  # type: ignore[no-untyped-def]
+def test_the_base_may_push_times_out_of_range(load) -> None:
     trace = Trace(base_time_ns=2**63 - 2_000_000).kernel("in", 1, 1).kernel("out", 1999, 2)
     capture = load(trace)
     assert names(capture) == ["in"]
     assert lost(capture) == {"timestamp out of range": 1}
 
 
-def test_not_a_number_and_infinity(load) -> None:  # type: ignore[no-untyped-def]
+def test_not_a_number_and_infinity(load) -> None:
     trace = Trace().kernel("a", 1, 1, **{"blocks per SM": Raw("NaN"), "other": Raw("-Infinity")})
-    trace.kernel("b", Raw("NaN"), 1)  # type: ignore[arg-type]
+    trace.kernel("b", Raw("NaN"), 1)
     capture = load(trace)
     assert rows(capture, "kernel", "name", "blocks_per_sm") == [("a", None)]
     assert lost(capture) == {"missing timestamp": 1}
 
 
-def test_control_characters_and_bad_utf8(load) -> None:  # type: ignore[no-untyped-def]
+def test_control_characters_and_bad_utf8(load) -> None:
     data = Trace().kernel("tab\x01end", 1, 1).kernel("MARK", 2, 1).bytes()
     data = data.replace(b"\\u0001", b"\x01").replace(b"MARK", b"\xff\xfeK\xe2\x82")
     assert names(load(data)) == ["tab\x01end", "��K��"]
 
 
-def test_long_names(load) -> None:  # type: ignore[no-untyped-def]
+def test_long_names(load) -> None:
     capture = load(Trace().kernel("x" * 3_000_000, 1, 1).kernel("y" * 5000, 2, 1))
     assert [len(name) for name in names(capture)] == [3_000_000, 5000]
 
 
-def test_deep_nesting_is_damage(load) -> None:  # type: ignore[no-untyped-def]
+def test_deep_nesting_is_damage(load) -> None:
     trace = Trace().kernel("a", 1, 1)
     trace.kernel("deep", 2, 1, x=Raw("[" * 70 + "]" * 70))
     trace.kernel("deeper", 2, 1, x=Raw("[" * 100_000 + "]" * 100_000))
@@ -142,7 +142,7 @@ def test_deep_nesting_is_damage(load) -> None:  # type: ignore[no-untyped-def]
     assert lost(capture) == {"nested too deeply": 2}
 
 
-def test_what_is_no_event(load) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_event(load) -> None:
     trace = Trace().raw("17").raw("null").raw('"text"').raw("[]").raw("{}").raw('{"name": "x"}')
     capture = load(trace.kernel("a", 1, 1))
     assert names(capture) == ["a"]
@@ -150,7 +150,7 @@ def test_what_is_no_event(load) -> None:  # type: ignore[no-untyped-def]
     assert reasons(capture)["empty object"] == 1
 
 
-def test_a_damaged_header_entry(load) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_header_entry(load) -> None:
     data = Trace(rank=1).kernel("a", 1, 1).bytes()
     data = data.replace(
         b'"traceName"', b'"INFO": ["a" "b" \x00], "baseTimeNanoseconds": 9, "traceName"'
@@ -161,7 +161,7 @@ def test_a_damaged_header_entry(load) -> None:  # type: ignore[no-untyped-def]
     assert lost(capture) == {"damaged header": 1}
 
 
-def test_begin_and_end_events(load) -> None:  # type: ignore[no-untyped-def]
+def test_begin_and_end_events(load) -> None:
     def phase(ph: str, name: str, ts: int, tid: int = 5) -> dict[str, object]:
         return {"ph": ph, "name": name, "pid": 0, "tid": tid, "ts": ts, "attr": {"TS1": "0x1"}}
 
@@ -199,7 +199,7 @@ def test_what_is_no_trace(tmp_path: Path, data: bytes, words: str) -> None:
         read([path])
 
 
-def test_an_empty_list_of_events_is_a_capture(load) -> None:  # type: ignore[no-untyped-def]
+def test_an_empty_list_of_events_is_a_capture(load) -> None:
     assert rows(load(Trace()), "source", "num_events") == [0]
 
 

@@ -14,7 +14,7 @@ from tokenpath.ingest import read
 
 
 @pytest.fixture(params=["slow", "fast"])
-def load(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-untyped-def]
+def load(request: pytest.FixtureRequest, tmp_path: Path):
     def load(trace: Trace, style: str = "kineto") -> Capture:
         capture = read([trace.write(tmp_path / "t.json", style)], scanner=request.param)
         validate(capture)
@@ -23,7 +23,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-unt
     return load
 
 
-def test_schema_of_2021(load) -> None:  # type: ignore[no-untyped-def]
+def test_schema_of_2021(load) -> None:
     trace = Trace(tid="100")
     trace.complete("Operator", "mm", 1, 9, 100, "100", {"External id": 5, "Call stack": "a;b"})
     launch = {"correlation": 7, "external id": 5}
@@ -42,7 +42,7 @@ def test_schema_of_2021(load) -> None:  # type: ignore[no-untyped-def]
     ]
 
 
-def test_rocm(load) -> None:  # type: ignore[no-untyped-def]
+def test_rocm(load) -> None:
     """Runtime events that carry kernel arguments and a stream are calls all the same."""
     trace = Trace(device_name="", roctracer_version=4.1)
     arguments = {"kernel": "Cijk", "grid": [1, 1, 1], "block": [64, 1, 1], "stream": 3}
@@ -54,7 +54,7 @@ def test_rocm(load) -> None:  # type: ignore[no-untyped-def]
     assert rows(capture, "device", "index", "name", "vendor") == [(2, None, "amd")]
 
 
-def test_xpu(load) -> None:  # type: ignore[no-untyped-def]
+def test_xpu(load) -> None:
     trace = Trace(device_name=None)
     trace.call("urEnqueueKernelLaunch", 0, 3, correlation=5, category="xpu_runtime")
     trace.complete("kernel", "gemm", 4, 2, 0, 1, {"device": 0, "sycl queue": 1, "correlation": 5})
@@ -63,7 +63,7 @@ def test_xpu(load) -> None:  # type: ignore[no-untyped-def]
     assert rows(capture, "device", "index", "vendor") == [(0, "intel")]
 
 
-def test_mtia(load) -> None:  # type: ignore[no-untyped-def]
+def test_mtia(load) -> None:
     """The device is the process; a request without a stream is on the stream of its thread id."""
     trace = Trace(device_name=None).process_name("MTIA 9", pid=9)
     trace.complete("mtia_runtime", "runFunction", 0, 3, 100, 100, {"correlation": 5})
@@ -77,7 +77,7 @@ def test_mtia(load) -> None:  # type: ignore[no-untyped-def]
     assert rows(capture, "device", "index", "vendor") == [(9, "meta")]
 
 
-def test_ascend(load) -> None:  # type: ignore[no-untyped-def]
+def test_ascend(load) -> None:
     """Quoted times, device rows known by their process, links by arrows only."""
     trace = Trace(device_name=None)
     trace.process_name("Ascend Hardware", pid=800).process_name("CANN", pid=7)
@@ -89,13 +89,13 @@ def test_ascend(load) -> None:  # type: ignore[no-untyped-def]
     trace.complete(None, "MEMCPY_ASYNC", ts("040"), 1, 800, 3, {"Stream Id": 3})
     trace.complete(None, "EVENT_WAIT", ts("041"), 1, 800, 3, {"Stream Id": 3})
     trace.complete(None, "Computing", ts("030"), 4, 9, 0, {})
-    trace.flow("s", 11, ts("012"), 7, 5, cat="HostToDevice")  # type: ignore[arg-type]
-    trace.flow("f", 11, ts("030"), 800, 3, cat="HostToDevice")  # type: ignore[arg-type]
-    trace.flow("s", 12, ts("013"), 7, 5, cat="HostToDevice")  # type: ignore[arg-type]
-    trace.flow("f", 12, ts("040"), 800, 3, cat="HostToDevice")  # type: ignore[arg-type]
-    trace.flow("s", 77, ts("000"), 100, 100, cat="async_npu")  # type: ignore[arg-type]
-    trace.flow("f", 77, ts("030"), 800, 3, cat="async_npu")  # type: ignore[arg-type]
-    trace.flow("f", 99, ts("030"), 800, 3, cat="async_npu")  # type: ignore[arg-type]
+    trace.flow("s", 11, ts("012"), 7, 5, cat="HostToDevice")
+    trace.flow("f", 11, ts("030"), 800, 3, cat="HostToDevice")
+    trace.flow("s", 12, ts("013"), 7, 5, cat="HostToDevice")
+    trace.flow("f", 12, ts("040"), 800, 3, cat="HostToDevice")
+    trace.flow("s", 77, ts("000"), 100, 100, cat="async_npu")
+    trace.flow("f", 77, ts("030"), 800, 3, cat="async_npu")
+    trace.flow("f", 99, ts("030"), 800, 3, cat="async_npu")
     capture = load(trace, "array")
     assert rows(capture, "kernel", "name", "kind", "correlation_id", "external_id") == [
         ("aclnnMm_MatMul", "compute", 11, 77),
@@ -111,7 +111,7 @@ def test_ascend(load) -> None:  # type: ignore[no-untyped-def]
     assert lost(capture) == {"flow arrow without start": 1}
 
 
-def test_spyre(load) -> None:  # type: ignore[no-untyped-def]
+def test_spyre(load) -> None:
     trace = Trace(device_name=None)
     stamps = {"TS1": "0xc06c", "TS2": "0xc06d"}
     trace.event(attr=stamps, name="add Cmpt Exec", ph="B", pid=0, tid=2**60, ts=1)
@@ -123,25 +123,25 @@ def test_spyre(load) -> None:  # type: ignore[no-untyped-def]
     assert rows(capture, "device", "index", "vendor") == [(0, "ibm")]
 
 
-def test_the_host_alone(load) -> None:  # type: ignore[no-untyped-def]
+def test_the_host_alone(load) -> None:
     capture = load(Trace(device_name=None).op("aten::mm", 0, 5))
     assert capture.num_rows("device") == capture.num_rows("kernel") == 0
     assert lost(capture) == {}
 
 
-def test_listed_devices_without_work_are_not_devices(load) -> None:  # type: ignore[no-untyped-def]
+def test_listed_devices_without_work_are_not_devices(load) -> None:
     trace = Trace().kernel("k", 0, 1, device=0)
     trace.head["deviceProperties"] = [{"id": i, "name": "NVIDIA H100"} for i in range(8)]
     assert rows(load(trace), "device", "index") == [0]
 
 
-def test_device_properties_may_be_missing_or_odd(load) -> None:  # type: ignore[no-untyped-def]
+def test_device_properties_may_be_missing_or_odd(load) -> None:
     trace = Trace(device_name=None).kernel("k", 0, 1, device=5)
     trace.head["deviceProperties"] = [None, {"id": "x"}, {"name": "?"}, {"id": 5, "numSms": -1}]
     assert rows(load(trace), "device", "index", "name", "num_sms") == [(5, None, None)]
 
 
-def test_unknown_categories_are_kept_as_ranges(load) -> None:  # type: ignore[no-untyped-def]
+def test_unknown_categories_are_kept_as_ranges(load) -> None:
     trace = Trace().complete("new_thing", "a", 1, 2, 100, 100, {})
     trace.process_name("GPU 0", pid=0)
     trace.event(name="process_labels", ph="M", pid=0, tid=0, ts=0, args={"labels": "GPU 0"})
@@ -151,7 +151,7 @@ def test_unknown_categories_are_kept_as_ranges(load) -> None:  # type: ignore[no
     assert capture.num_rows("kernel") == 0
 
 
-def test_processes_and_devices_of_one_file_stay_apart(load) -> None:  # type: ignore[no-untyped-def]
+def test_processes_and_devices_of_one_file_stay_apart(load) -> None:
     trace = Trace().kernel("a", 0, 1, device=1).kernel("b", 0, 1, device=0).op("x", 0, 1)
     trace.complete("cpu_op", "y", 0, 1, 200, 100, {})
     capture = load(trace)

@@ -23,7 +23,7 @@ def small_threads(monkeypatch: pytest.MonkeyPatch) -> list[ParallelScanner]:
 
     def scan(self: ParallelScanner, *args: object) -> tuple[int, bool]:
         made.append(self)
-        return original(self, *args)  # type: ignore[arg-type]
+        return original(self, *args)
 
     monkeypatch.setattr(ParallelScanner, "scan", scan)
     return made

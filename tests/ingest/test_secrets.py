@@ -28,7 +28,7 @@ def planted() -> Trace:
         command_line=" ".join(everything),
     )
     trace.head["deviceProperties"] = [{"id": 0, "name": SECRETS["GitHub classic"]}]
-    trace.head["distributedInfo"] |= {"backend": SECRETS["Slack"]}  # type: ignore[operator]
+    trace.head["distributedInfo"] |= {"backend": SECRETS["Slack"]}
     trace.tail["traceName"] = SECRETS["home"]
     for at, secret in enumerate(everything):
         trace.kernel(secret, at, 1).op(secret, at, 1, dims=[secret], types=secret)
@@ -68,7 +68,7 @@ def test_no_planted_secret_survives(tmp_path: Path, scanner: str, keep_hosts: bo
     assert capture.num_rows("kernel") >= len(SECRETS)
 
 
-def _texts(capture) -> list[str]:  # type: ignore[no-untyped-def]
+def _texts(capture) -> list[str]:
     return [str(capture[name].to_pydict()) for name in capture]
 
 

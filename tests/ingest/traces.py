@@ -249,7 +249,7 @@ class Trace:
         self._correlation += 1
         number = 10_000 + self._correlation
         if op is not None:
-            self.op(op, launch_us - 1, launch_dur_us + 2, external_id=number)  # type: ignore[operator]
+            self.op(op, launch_us - 1, launch_dur_us + 2, external_id=number)
         self.launch(launch_us, launch_dur_us, correlation=number, external_id=number)
         return self.kernel(name, start_us, dur_us, correlation=number, external_id=number, **kernel)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,16 +28,17 @@ def compiled(function: Callable[P, R]) -> Callable[[int], Callable[P, R]]:
     as Python and as numba nopython code. The compiled version is kept on disk where it finds a folder it
     may write to (`machine_code`), and releases the GIL.
     """
-    loaded: dict[tuple[str, ...], Callable[P, R]] = {}
+    loaded: dict[tuple[str, ...], Callable[..., object]] = {}
 
     @functools.wraps(function)
-    def run_machine_code(*args: P.args, **kwargs: P.kwargs) -> R:
+    def run_machine_code(*args: P.args, **_: P.kwargs) -> R:
         from tokenpath.capture import machine_code
 
-        signature = machine_code.signature_of(args)  # type: ignore[arg-type]
+        arguments = cast("tuple[machine_code.Argument, ...]", args)
+        signature = machine_code.signature_of(arguments)
         if signature not in loaded:
-            loaded[signature] = machine_code.load(function, signature)  # type: ignore[assignment]
-        return loaded[signature](*args, **kwargs)
+            loaded[signature] = machine_code.load_loop(function, signature)
+        return cast("R", loaded[signature](*arguments))
 
     def pick(num_rows: int) -> Callable[P, R]:
         enough = WARM_FROM_ROWS if "llvmlite" in sys.modules else COMPILE_FROM_ROWS

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Argument = int | NDArray[np.generic]
 """What a loop may take: integers, and C-contiguous arrays."""
-Loop = Callable[..., object]
 
 _SYMBOL = "tokenpath_loop"
 _FROM_OUTSIDE = ("llvm.", "memset", "memcpy", "memmove")
@@ -53,35 +52,103 @@ def signature_of(arguments: Sequence[Argument]) -> tuple[str, ...]:
     )
 
 
-def load(function: Callable[..., object], signature: tuple[str, ...]) -> Loop:
-    """The loop as machine code, from the cache or freshly compiled."""
-    path = cache_folder() / f"{function.__name__.strip('_')}-{_key(function, signature)}.o"
+@dataclass(frozen=True)
+class Library:
+    """Code that numba has compiled into this process."""
+
+    llvm: str
+    """Its text in LLVM's language."""
+    native_name: str
+    """The function in it that is wanted, by numba's calling convention for native code."""
+    address: int
+    """Where that function lies."""
+    owner: object
+    """What keeps the code alive."""
+
+
+def load(
+    name: str,
+    signature: tuple[str, ...],
+    sources: Sequence[Path],
+    compile_now: Callable[[], Library],
+) -> MachineCode:
+    """Machine code from the cache, or freshly compiled and kept there.
+
+    `sources` are the files that the code is made of; a change of any of them is another code.
+    """
+    path = cache_folder() / f"{name}-{_key(signature, sources)}.o"
     code = _read(path)
     if code is None:
-        dispatcher = _compiled(function, signature)
-        code = _object_file(dispatcher)
+        library = compile_now()
+        code = _object_file(library)
         if code is None:
-            return dispatcher
+            return MachineCode(library.address, library.owner, signature)
         _write(path, code)
     return _link(code, signature)
 
 
-def _key(function: Callable[..., object], signature: tuple[str, ...]) -> str:
+def load_loop(function: Callable[..., object], signature: tuple[str, ...]) -> MachineCode:
+    """A Python function that is valid as numba nopython code, as machine code."""
+    return load(
+        function.__name__.strip("_"),
+        signature,
+        [Path(inspect.getfile(function))],
+        lambda: compile_function(function, signature),
+    )
+
+
+def compile_function(function: Callable[..., object], signature: tuple[str, ...]) -> Library:
+    """Compile a function with numba for arguments of these types."""
+    import numba
+
+    types = []
+    for name in signature:
+        scalar, _, dimensions = name.partition(":")
+        kind = getattr(numba, scalar)
+        types.append(numba.types.Array(kind, int(dimensions), "C") if dimensions else kind)
+    dispatcher = numba.njit(nogil=True)(function)
+    dispatcher.compile(tuple(types))
+    return library_of(cast("Overload", next(iter(dispatcher.overloads.values()))))
+
+
+class _CodeLibrary(Protocol):
+    def get_llvm_str(self) -> str: ...
+
+    def get_pointer_to_function(self, name: str) -> int: ...
+
+
+class _Description(Protocol):
+    llvm_func_name: str
+
+
+class Overload(Protocol):
+    """What numba holds of one compiled function (numba/core/compiler.py, CompileResult)."""
+
+    library: _CodeLibrary
+    """Its code."""
+    fndesc: _Description
+    """How it is called there."""
+
+
+def library_of(overload: Overload) -> Library:
+    """The code of one compiled function."""
+    library, native = overload.library, overload.fndesc.llvm_func_name
+    return Library(library.get_llvm_str(), native, library.get_pointer_to_function(native), library)
+
+
+def _key(signature: tuple[str, ...], sources: Sequence[Path]) -> str:
     import llvmlite
     from llvmlite import binding
 
     digest = hashlib.sha256()
-    source = Path(inspect.getfile(function)).read_text(encoding="utf-8")
-    processor, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    for source in (*sources, Path(__file__)):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (
-        source,
-        Path(__file__).read_text(encoding="utf-8"),
-        function.__qualname__,
         " ".join(signature),
         llvmlite.__version__,
         binding.get_process_triple(),
-        processor,
-        features,
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
     ):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]
@@ -103,62 +170,72 @@ def _machine() -> binding.TargetMachine:
     )
 
 
-def _compiled(function: Callable[..., object], signature: tuple[str, ...]) -> Loop:
-    import numba
-
-    types = []
-    for name in signature:
-        scalar, _, dimensions = name.partition(":")
-        kind = getattr(numba, scalar)
-        types.append(numba.types.Array(kind, int(dimensions), "C") if dimensions else kind)
-    dispatcher = numba.njit(nogil=True)(function)
-    dispatcher.compile(tuple(types))
-    compiled: Loop = dispatcher
-    return compiled
-
-
-def _object_file(dispatcher: Loop) -> bytes | None:
-    """The object file; None if this numba gives no code that stands on its own."""
+def _object_file(library: Library) -> bytes | None:
+    """The optimised object file; None if the code calls what not every process has."""
     from llvmlite import binding
 
-    overload = next(iter(dispatcher.overloads.values()))  # type: ignore[attr-defined]
-    module = binding.parse_assembly(overload.library.get_llvm_str())
-    native = overload.fndesc.llvm_func_name
+    module = binding.parse_assembly(library.llvm)
     with contextlib.suppress(RuntimeError):
         module.link_in(binding.parse_assembly(_NO_DESTRUCTOR))
     for function in module.functions:
         if not function.is_declaration:
-            function.linkage = "external" if function.name == native else "internal"
-    module.get_function(native).name = _SYMBOL
-    builder = binding.create_pass_builder(_machine(), binding.create_pipeline_tuning_options())
-    passes = binding.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, builder)
-    if not _stands_alone(module.functions):
+            is_wanted = function.name == library.native_name
+            function.linkage = "external" if is_wanted else "internal"
+    module.get_function(library.native_name).name = _SYMBOL
+    machine = _machine()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    called = [function.name for function in module.functions if function.is_declaration]
+    if not all(name.startswith(_FROM_OUTSIDE) for name in called):
         return None
-    return bytes(_machine().emit_object(module))
+    return bytes(machine.emit_object(module))
 
 
-def _stands_alone(functions: Iterable[binding.ValueRef]) -> bool:
-    return all(not f.is_declaration or f.name.startswith(_FROM_OUTSIDE) for f in functions)
-
-
-def _link(code: bytes, signature: tuple[str, ...]) -> Loop:
+def _link(code: bytes, signature: tuple[str, ...]) -> MachineCode:
     from llvmlite import binding
 
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    # numba's calling convention (numba/core/callconv.py, CPUCallConv): status returned, result written
-    # to the first pointer, exceptions to the second; arrays flattened (numba/core/datamodel, ArrayModel).
-    native = ctypes.CFUNCTYPE(
-        ctypes.c_int32,
-        ctypes.POINTER(ctypes.c_int64),
-        ctypes.POINTER(ctypes.c_void_p),
-        *(kind for name in signature for kind in _native_types(name)),
-    )(engine.get_function_address(_SYMBOL))
-    # The code lives as long as the engine does, so the loop holds on to it.
-    return functools.partial(_call, engine, native, signature)
+    return MachineCode(engine.get_function_address(_SYMBOL), engine, signature)
+
+
+class MachineCode:
+    """A compiled function; a call runs without the GIL."""
+
+    def __init__(self, address: int, owner: object, signature: tuple[str, ...]) -> None:
+        """`owner` keeps the code alive."""
+        self._owner = owner
+        self._signature = signature
+        # numba's calling convention (numba/core/callconv.py, CPUCallConv): status returned, result
+        # written to the first pointer, exceptions to the second; arrays flattened
+        # (numba/core/datamodel, ArrayModel).
+        self._native = ctypes.CFUNCTYPE(
+            ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_int64),
+            ctypes.POINTER(ctypes.c_void_p),
+            *(kind for name in self._signature for kind in _native_types(name)),
+        )(address)
+
+    def __call__(self, *arguments: Argument) -> int:
+        """Run the code; TypeError for arguments of other types than it was compiled for."""
+        if signature_of(arguments) != self._signature:
+            raise TypeError(f"the loop takes {self._signature}, not {signature_of(arguments)}")
+        flat: list[int | None] = []
+        for argument in arguments:
+            if not isinstance(argument, np.ndarray):
+                flat.append(argument)
+                continue
+            if not argument.flags.c_contiguous:
+                raise TypeError("the loop takes C-contiguous arrays")
+            flat += [None, None, argument.size, argument.itemsize, argument.ctypes.data]
+            flat += [*argument.shape, *argument.strides]
+        result, exception = ctypes.c_int64(), ctypes.c_void_p()
+        status = self._native(ctypes.byref(result), ctypes.byref(exception), *flat)
+        if status != 0:
+            raise RuntimeError(f"a compiled loop ended with status {status}")
+        return result.value
 
 
 def _native_types(name: str) -> list[type[ctypes.c_int64 | ctypes.c_void_p]]:
@@ -166,31 +243,6 @@ def _native_types(name: str) -> list[type[ctypes.c_int64 | ctypes.c_void_p]]:
         return [ctypes.c_int64]
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     return [pointer, pointer, integer, integer, pointer, *[integer] * (2 * int(name[-1]))]
-
-
-def _call(
-    engine: object,  # noqa: ARG001
-    native: Callable[..., int],
-    signature: tuple[str, ...],
-    *arguments: Argument,
-) -> int:
-    """Run the code; TypeError for arguments of other types than it was compiled for."""
-    if signature_of(arguments) != signature:
-        raise TypeError(f"the loop takes {signature}, not {signature_of(arguments)}")
-    flat: list[int | None] = []
-    for argument in arguments:
-        if not isinstance(argument, np.ndarray):
-            flat.append(argument)
-            continue
-        if not argument.flags.c_contiguous:
-            raise TypeError("the loop takes C-contiguous arrays")
-        flat += [None, None, argument.size, argument.itemsize, argument.ctypes.data]
-        flat += [*argument.shape, *argument.strides]
-    result, exception = ctypes.c_int64(), ctypes.c_void_p()
-    status = native(ctypes.byref(result), ctypes.byref(exception), *flat)
-    if status != 0:
-        raise RuntimeError(f"a compiled loop ended with status {status}")
-    return result.value
 
 
 def _read(path: Path) -> bytes | None:

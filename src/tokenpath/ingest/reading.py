@@ -68,7 +68,8 @@ def _expand_one(path: Path) -> list[Path]:
     if path.exists():
         return [path]
     if glob.has_magic(str(path)):
-        matches = sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207
+        root = Path(path.anchor)
+        matches = sorted(root.glob(str(path.relative_to(root)) if path.anchor else str(path)))
         files = [p for p in matches if p.is_file()]
         if files:
             return files

@@ -171,10 +171,10 @@ class _Builder:
 
     def _triple(self, name: str) -> pa.Array | None:
         axes = [self._take("kernel", f"{name}{axis}") for axis in range(3)]
-        if any(axis is None for axis in axes):
+        known = [axis for axis in axes if axis is not None]
+        if len(known) < len(axes):
             return None
-        values = np.stack(axes, axis=1)  # type: ignore[arg-type]
-        return arrow.triples(values, axes[0] != NO_CODE)  # type: ignore[arg-type]
+        return arrow.triples(np.stack(known, axis=1), known[0] != NO_CODE)
 
     def _classify(self, num_rows: int) -> tuple[pa.Array, pa.Array]:
         """Kind and family, decided once for each distinct name."""

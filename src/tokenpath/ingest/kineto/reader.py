@@ -24,7 +24,7 @@ class KinetoReader:
     version = 1
     describes = "PyTorch profiler trace, .json, .json.gz, .json.zst or .zip"
 
-    def sniff(self, head: bytes, path: Path) -> bool:  # noqa: ARG002 - the contract
+    def sniff(self, head: bytes, _path: Path) -> bool:
         """An object with the marks of the profiler, or a bare list of events."""
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
         if start[:1] == b"{":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 # mypy: ignore-errors
 # numba finds the types; all of them are int64.
-# ruff: noqa: SIM109 - numba compares with constants, not with tuples of them.
 from tokenpath.ingest.kineto.categories import MEMORY_CODE, OUT_OF_MEMORY_CODE, Sort
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag
 from tokenpath.ingest.kineto.compiled.machine import (

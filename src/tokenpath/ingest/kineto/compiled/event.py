@@ -9,7 +9,6 @@ from __future__ import annotations
 
 # mypy: ignore-errors
 # numba finds the types; all of them are int64.
-# ruff: noqa: SIM109 - numba compares with constants, not with tuples of them.
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag, Kind
 from tokenpath.ingest.kineto.compiled.json import (
     ESCAPES,
