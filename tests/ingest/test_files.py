@@ -232,3 +232,24 @@ def test_reading_twice_gives_the_same(tmp_path: Path) -> None:
     path = simple().write(tmp_path / "t.json")
     assert difference(read([path]), read([path])) is None
     assert rows(read([path, path]), "source", "path") == ["t.json"]
+
+
+def test_a_folder_may_hold_other_files_beside_its_traces(tmp_path: Path) -> None:
+    simple(rank=0).write(tmp_path / "rank0.json")
+    (tmp_path / "config.json").write_text('{"hidden_size": 128}')
+    capture = read([tmp_path])
+    assert rows(capture, "source", "path") == ["rank0.json"]
+    reasons = dict(
+        zip(rows(capture, "skip", "reason"), rows(capture, "skip", "example"), strict=True)
+    )
+    assert reasons["file of another format in the folder"] == "config.json"
+
+
+def test_a_stranger_that_was_named_itself_is_refused(tmp_path: Path) -> None:
+    trace = simple(rank=0).write(tmp_path / "rank0.json")
+    (tmp_path / "config.json").write_text('{"hidden_size": 128}')
+    with pytest.raises(UnknownFormat, match=r"config\.json"):
+        read([trace, tmp_path / "config.json"])
+    trace.unlink()
+    with pytest.raises(UnknownFormat, match=r"config\.json"):
+        read([tmp_path])

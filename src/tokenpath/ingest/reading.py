@@ -6,11 +6,14 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenpath.capture.capture import Capture
+import pyarrow as pa
+
+from tokenpath.capture.capture import Capture, build_table
 from tokenpath.core.errors import InputError, UnknownFormat
+from tokenpath.core.redact import Redactor
 from tokenpath.ingest.formats import sniff
 from tokenpath.ingest.packed import MAX_UNPACKED_BYTES, Progress
-from tokenpath.ingest.reader import Options
+from tokenpath.ingest.reader import Options, Reader
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".zip", ".json.zip", ".gz", ".zst")
 
@@ -33,7 +36,8 @@ def read(
     InputError and its kinds: no such file, unknown format, nothing readable, larger than a bound.
     """
     files = expand(paths)
-    readers = {path: sniff(path) for path in files}
+    readers, strangers = _sniff_all(files, {Path(path) for path in paths})
+    files = list(readers)
     distinct = {reader.name: reader for reader in readers.values()}
     if len(distinct) > 1:
         raise UnknownFormat(
@@ -41,7 +45,40 @@ def read(
             next_step="read them one format at a time",
         )
     options = Options(keep_hosts, progress, max_bytes, num_workers, scanner)
-    return next(iter(distinct.values())).read(files, options)
+    capture = next(iter(distinct.values())).read(files, options)
+    return _with_strangers(capture, strangers) if strangers else capture
+
+
+def _sniff_all(files: Sequence[Path], named: set[Path]) -> tuple[dict[Path, Reader], list[Path]]:
+    """The reader of each file, and files of a folder that are no traces (a config.json beside them).
+
+    UnknownFormat for a file that was named itself, and when a folder holds nothing else.
+    """
+    readers: dict[Path, Reader] = {}
+    strangers: list[Path] = []
+    for file in files:
+        try:
+            readers[file] = sniff(file)
+        except UnknownFormat:
+            if file in named or (len(readers) + len(strangers) + 1 == len(files) and not readers):
+                raise
+            strangers.append(file)
+    return readers, strangers
+
+
+def _with_strangers(capture: Capture, strangers: Sequence[Path]) -> Capture:
+    """The capture with the files of a folder that no reader knows among what was skipped."""
+    row = build_table(
+        "skip",
+        {
+            "source_id": [0],
+            "reason": ["file of another format in the folder"],
+            "lost": [False],
+            "num_events": [len(strangers)],
+            "example": [Redactor().mask_one(strangers[0].name)],
+        },
+    )
+    return capture.replace({"skip": pa.concat_tables([capture["skip"], row]).unify_dictionaries()})
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
