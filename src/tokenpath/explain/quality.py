@@ -98,7 +98,8 @@ def _losses(capture: Capture) -> list[Note]:
         is_broken_time = any(word in row["reason"] for word in _BROKEN_TIME)
         share = row["num_events"] / max(num_events, 1)
         severity = Severity.WARNING
-        sentence = f"{row['num_events']:,} events lost or repaired: {row['reason']}"
+        plural = "" if row["num_events"] == 1 else "s"
+        sentence = f"{row['num_events']:,} event{plural} lost or repaired: {row['reason']}"
         if is_broken_time and share > MAX_LOST_SHARE:
             severity = Severity.WITHHELD
             sentence = (

@@ -97,7 +97,7 @@ def support(finding: Finding) -> list[tuple[str, str]]:
 
 def evidence_text(evidence: Evidence) -> str:
     """How many rows of which table, and the worst of them."""
-    text = f"{evidence.num_rows:,} rows of {evidence.table}"
+    text = f"{evidence.num_rows:,} row{'s' if evidence.num_rows != 1 else ''} of {evidence.table}"
     return f"{text}, worst: {', '.join(map(str, evidence.rows))}" if evidence.rows else text
 
 
