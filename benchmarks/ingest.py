@@ -44,7 +44,7 @@ def main() -> None:
         figures[size] = compare(path, options, with_peers=not options.no_peers and size <= 400)
     if len(options.sizes) > 1:
         linearity(figures, cache, options.sizes)
-    workers(big_trace(trace, cache, options.sizes[0] * MB), options.runs)
+    workers(big_trace(trace, cache, max(options.sizes) * MB), options.runs)
     packed(big_trace(trace, cache, options.sizes[0] * MB), options.runs)
     cold_start(trace, cache)
 
@@ -140,11 +140,11 @@ def linearity(figures: dict[int, Figures], cache: Path, sizes: list[int]) -> Non
 
 
 def workers(path: Path, runs: int) -> None:
-    """Wall of two workers over one."""
-    driver = [sys.executable, str(DRIVERS / "ours.py"), str(path)]
-    found = in_turn({"one worker": [*driver, "1"], "two workers": [*driver, "2"]}, runs)
-    one, two = (found[name].median("wall_s") for name in ("one worker", "two workers"))
-    print(f"\nwall with two workers over one: {two / one:.2f} ({two:.2f} s over {one:.2f} s)\n")
+    """Wall on two cores over wall on one, whole processes."""
+    command = [sys.executable, "-m", "tokenpath", "explain", str(path), "--json"]
+    found = in_turn({"one core": ["taskset", "-c", "0", *command], "two cores": command}, runs)
+    one, two = (found[name].median("wall_s") for name in ("one core", "two cores"))
+    print(f"\nwall on two cores over one: {two / one:.2f} ({two:.2f} s over {one:.2f} s)\n")
 
 
 def packed(path: Path, runs: int) -> None:

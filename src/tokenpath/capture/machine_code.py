@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import inspect
 import os
@@ -137,21 +138,27 @@ def library_of(overload: Overload) -> Library:
 
 
 def _key(signature: tuple[str, ...], sources: Sequence[Path]) -> str:
+    digest = hashlib.sha256(_here())
+    digest.update(" ".join(signature).encode() + b"\0")
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _here() -> bytes:
+    """What all code of this process depends on: this file, the library and the processor."""
     import llvmlite
     from llvmlite import binding
 
-    digest = hashlib.sha256()
-    for source in (*sources, Path(__file__)):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    for part in (
-        " ".join(signature),
+    parts = (
+        Path(__file__).read_text(encoding="utf-8"),
         llvmlite.__version__,
         binding.get_process_triple(),
         binding.get_host_cpu_name(),
         binding.get_host_cpu_features().flatten(),
-    ):
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:32]
+    )
+    return "\0".join(parts).encode()
 
 
 def _machine() -> binding.TargetMachine:

@@ -61,7 +61,7 @@ class FileRows:
 
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
-    num_workers = options.num_workers or min(_MAX_WORKERS, os.cpu_count() or 1)
+    num_workers = options.num_workers or min(_MAX_WORKERS, _num_cores())
     unpacked = open_unpacked(
         path,
         max_bytes=options.max_bytes,
@@ -76,6 +76,13 @@ def read_file(path: Path, options: Options) -> FileRows:
     return FileRows(
         path, sorter, header, texts.texts(), texts.pairs(), unpacked.num_stored_bytes, _hash(path)
     )
+
+
+def _num_cores() -> int:
+    """Cores that this process may use, which a container or taskset can make fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _choose_scanner(
