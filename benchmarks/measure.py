@@ -51,7 +51,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, **(environment or {})},
+        # An installed package comes with its bytecode; so may this one, wherever it is run from.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(environment or {})},
     )
     peak = [0]
     watcher = threading.Thread(target=_watch, args=(process.pid, peak))
