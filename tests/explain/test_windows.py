@@ -99,6 +99,8 @@ def test_steps_that_are_not_there(first: int, end: int | None, tmp_path: Path) -
 def test_steps_of_a_capture_without_steps(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--from and --to"):
         report_of(Trace().kernel(GEMM, 0, 10), tmp_path, WindowRequest(0, 1))
+    with pytest.raises(UsageError, match="leave out --steps"):
+        report_of(Trace().op("aten::mm", 0, 10), tmp_path, WindowRequest(0, 1))
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,11 @@ def _warm_up_steps(span: StepSpans) -> int:
 def _named_steps(
     works: Sequence[DeviceWork], spans: Sequence[StepSpans], request: WindowRequest
 ) -> tuple[list[DeviceWork], Window]:
+    if not works:
+        raise UsageError(
+            "a window of steps needs device work, and the capture holds none",
+            next_step="leave out --steps",
+        )
     count = min((span.num_busy for span in spans), default=0)
     first = request.first_step or 0
     end = count if request.end_step is None else request.end_step
