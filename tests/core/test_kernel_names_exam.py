@@ -11,7 +11,6 @@ does.
 from __future__ import annotations
 
 import random
-import time
 import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -119,22 +118,3 @@ def test_the_fourth_key_seldom_admits_that_a_name_tells_nothing() -> None:
         if "other" not in (case["family"], *case.get("also", "").split())
     ]
     assert len(told) >= 0.8 * len(_KEYS["fourth"])
-
-
-def test_ten_thousand_long_names_nobody_saw_twice_take_under_300_ms_of_cpu() -> None:
-    """Names of the length that C++ templates give them: 340 characters, all distinct."""
-    known = [case["name"] for cases in _KEYS.values() for case in cases if "<" in case["name"]]
-    names = []
-    for i in range(10_000):
-        front, _, back = known[i % len(known)].partition("<")
-        filler = ", ".join(["cute::tuple<cute::C<128>, cute::C<64> >"] * 8)
-        names.append(f"{front}<{back[:150].rstrip('>()')}, (Step){i}, {filler}"[:340])
-    assert len(set(names)) == len(names)
-    assert sum(map(len, names)) / len(names) > 320
-    classify_many(["warm"])
-    best_s = 1.0
-    for _ in range(5):
-        start = time.process_time()
-        classify_many(names)
-        best_s = min(best_s, time.process_time() - start)
-    assert best_s < 0.3, f"{best_s:.3f} s"
