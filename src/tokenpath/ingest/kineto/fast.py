@@ -17,11 +17,16 @@ class FastScanner:
 
     def __init__(self, texts: FastTexts, sorter: Sorter) -> None:
         self.texts = texts
-        self.sorter = sorter
         self._sink = GroupSink(texts, sorter)
         self._slow = SlowScanner(texts, self._sink)
         self.num_slow_events = 0
         """Events that went through the slow scanner."""
+
+    def take_rows(self) -> Sorter:
+        """What was read so far, which leaves the scanner; codes and numbers go on."""
+        sorter = self._sink.sorter
+        self._sink.restart(Sorter())
+        return sorter
 
     def scan(self, window: Window, start: int, stop: int | None = None) -> tuple[int, bool]:
         """Read events from the byte after `[` on; (offset after them, whether `]` was reached).

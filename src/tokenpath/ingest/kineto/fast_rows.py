@@ -120,6 +120,11 @@ class GroupSink:
         self.sorter.num_events += int(state[S.NUM_EVENTS])
         state[S.NUM_EVENTS] = 0
 
+    def restart(self, sorter: Sorter) -> None:
+        """Hand what comes on to another sorter; the groups must be empty."""
+        self.sorter = sorter
+        self._groups[:, G.NUM_BEFORE] = 0
+
     def _empty(self, number: int) -> None:
         """Hand the rows of a group to its store; the group begins anew."""
         num_rows = int(self._groups[number, G.NUM_ROWS])

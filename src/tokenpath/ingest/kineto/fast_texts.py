@@ -90,17 +90,17 @@ class FastTexts:
             self._pairs = _grown(self._pairs, 2 * len(self._pairs))
         self._publish()
 
-    def adopt(self, other: FastTexts) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Give another's texts and pairs codes here; the new codes and numbers by the old ones."""
-        codes = np.empty(other.num_texts, np.int32)
-        done = 0
-        while True:
-            done = self.run(Op.ADOPT_TEXTS, address(other.state), address(codes), done)
-            if done >= other.num_texts:
-                break
-            self.grow()
-        numbers = [self.pair(pid, tid) for pid, tid in codes[other.pairs()].tolist()]
-        return codes, np.array(numbers, np.int32)
+    def adopt(self, other: FastTexts, codes: NDArray[np.int32], first: int, end: int) -> None:
+        """Give another's texts from code `first` to `end` codes here, written into `codes`."""
+        self.state[S.ADOPT_END] = end
+        while first < end:
+            first = self.run(Op.ADOPT_TEXTS, address(other.state), address(codes), first)
+            if first < end:
+                self.grow()
+
+    def pair_numbers(self, pairs: NDArray[np.int32]) -> list[int]:
+        """The numbers of pairs of codes, an array (num_pairs, 2)."""
+        return [self.pair(pid, tid) for pid, tid in pairs.tolist()]
 
     @property
     def num_texts(self) -> int:
@@ -146,9 +146,9 @@ class FastTexts:
             ]
         return [_decode(data[start:end], tag) for start, end, tag in ends]
 
-    def pairs(self) -> NDArray[np.int32]:
-        """All pairs by number, an array (num_pairs, 2)."""
-        keys = self._pairs[: self.num_pairs]
+    def pairs(self, first: int = 0, end: int | None = None) -> NDArray[np.int32]:
+        """Pairs by number, all or those from `first` to `end`, an array (num_pairs, 2)."""
+        keys = self._pairs[first : self.num_pairs if end is None else end]
         return np.stack((keys >> 32, keys & 0xFFFFFFFF), axis=1).astype(np.int32)
 
 

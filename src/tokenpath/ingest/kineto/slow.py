@@ -114,7 +114,6 @@ class SlowScanner:
     def __init__(self, texts: Texts, sink: Sink) -> None:
         self._texts = texts
         self._sink = sink
-        self._sorter = sink.sorter
 
     def scan(self, window: Window, start: int) -> tuple[int, bool]:
         """Read events from the byte after `[` on; (offset after them, whether `]` was reached)."""
@@ -145,8 +144,8 @@ class SlowScanner:
             # A quote that is missing looks like a cut, but events follow it.
             is_cut = isinstance(damage, Truncated)
             reason = str(damage) if not is_cut else "truncated" if ended else "malformed event"
-            self._sorter.losses.add(reason, offset=start)
-            self._sorter.num_events += 1
+            self._sink.sorter.losses.add(reason, offset=start)
+            self._sink.sorter.num_events += 1
             return after, ended
         self._keep(found.value, start)
         return found.end, False
@@ -182,7 +181,7 @@ class SlowScanner:
         return offset, state
 
     def _keep(self, value: object, offset: int) -> None:
-        sorter = self._sorter
+        sorter = self._sink.sorter
         if not isinstance(value, dict):
             sorter.losses.add("not an object", offset=offset)
             sorter.num_events += 1

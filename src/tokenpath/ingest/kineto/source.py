@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 FAST_FROM_BYTES = 4 * 2**20
 """Smaller files (unpacked) are read by the slow scanner."""
 THREADS_FROM_BYTES = 32 * 2**20
-"""Two threads scan a mapped file of at least this size."""
-_THREADS_FROM_PACKED_BYTES = 2**19
+"""Several threads scan a mapped file of at least this size."""
+THREADS_FROM_PACKED_BYTES = 2**21
+"""Likewise a packed file, by its stored size; traces pack 10 to 40 times."""
+_UNPACKED_APART_FROM_BYTES = 2**19
 """A packed file of at least this size is unpacked by a thread of its own."""
-_MAX_WORKERS = 2
-"""One scans, one unpacks; or each scans a half."""
+_MAX_WORKERS = 4
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
 
@@ -66,10 +67,14 @@ def read_file(path: Path, options: Options) -> FileRows:
         path,
         max_bytes=options.max_bytes,
         progress=options.progress,
-        in_thread=num_workers > 1 and path.stat().st_size >= _THREADS_FROM_PACKED_BYTES,
+        in_thread=num_workers > 1 and path.stat().st_size >= _UNPACKED_APART_FROM_BYTES,
     )
     sorter, window = Sorter(), Window(unpacked.chunks, unpacked.report_scanned)
-    texts, scanner = _choose_scanner(window, sorter, options, num_workers)
+    if unpacked.container == "plain":
+        is_large = unpacked.num_stored_bytes >= THREADS_FROM_BYTES
+    else:
+        is_large = unpacked.num_stored_bytes >= THREADS_FROM_PACKED_BYTES
+    texts, scanner = _choose_scanner(window, sorter, options, num_workers if is_large else 1)
     header = read_document(window, scanner.scan, sorter.losses, str(path))
     unpacked.report_done()
     _note_problems(unpacked, sorter.losses)
@@ -99,10 +104,10 @@ def _choose_scanner(
         from tokenpath.ingest.kineto.fast_texts import FastTexts
 
         fast_texts = FastTexts()
-        if num_workers > 1 and not window.pull(0) and len(window.data) >= THREADS_FROM_BYTES:
+        if num_workers > 1:
             from tokenpath.ingest.kineto.parallel import ParallelScanner
 
-            return fast_texts, ParallelScanner(fast_texts, sorter)
+            return fast_texts, ParallelScanner(fast_texts, sorter, num_workers)
         return fast_texts, FastScanner(fast_texts, sorter)
     texts = SlowTexts()
     for text in FIRST_TEXTS:

@@ -59,6 +59,8 @@ class S(enum.IntEnum):
     """Out, with GROW: bytes of the text that found no room."""
     STOP = 31
     """Address at or behind which no new event is begun."""
+    ADOPT_END = 32
+    """Code before which ADOPT_TEXTS stops."""
     STEPS = 30
     """NUM_STEPS entries of STEP_BYTES: see `Step`."""
 
@@ -134,8 +136,8 @@ class Op(enum.IntEnum):
     FILL_PAIR_SLOTS = 5
     """Enter `a` pairs into the empty table of pair slots."""
     ADOPT_TEXTS = 6
-    """Give the texts of the state at `a` codes, from its code `c` on, written as int32 to `b`; the
-    number of its texts that have been done, fewer than all when a table is too full."""
+    """Give the texts of the state at `a` codes, from its code `c` to ADOPT_END, written as int32 to
+    `b`; the code reached, less than ADOPT_END when a table is too full."""
 
 
 class Step(enum.IntEnum):

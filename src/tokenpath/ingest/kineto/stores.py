@@ -104,11 +104,11 @@ class Store:
                 chunk += by
 
     def remap(self, names: Sequence[str], new_of_old: NDArray[np.int32]) -> None:
-        """Exchange the codes of these columns in place."""
+        """Exchange the codes of these columns in place; -1 becomes the last one of `new_of_old`."""
         for name in names:
             for chunk in self._chunks[name]:
                 if not isinstance(chunk, int):
-                    np.copyto(chunk, np.where(chunk < 0, chunk, new_of_old[chunk]))
+                    chunk[:] = new_of_old.take(chunk, mode="wrap")
 
     def take(self, name: str) -> Array | None:
         """The whole column, which leaves the store; None when it is all NULL."""

@@ -22,26 +22,34 @@ class Window:
         """Offset of `data[0]` in the unpacked bytes."""
         self.at_end = False
         """Whether `data` reaches to the end of the input."""
-        self.pull(0)
-
-    def twin(self, report: Callable[[int], None]) -> Window:
-        """The same bytes for another scanner; the input must be at its end."""
-        twin = Window(iter(()), report)
-        twin.data, twin.base, twin.at_end = self.data, self.base, self.at_end
-        return twin
 
     def pull(self, keep_from: int) -> bool:
         """Drop what is before `keep_from`, add a chunk; False when there is no more."""
-        if self.at_end:
-            return False
-        chunk = next(self._chunks, None)
-        if chunk is None:
-            self.at_end = True
+        return self.pull_to(self.end + 1, keep_from)
+
+    def pull_to(self, end: int, keep_from: int) -> bool:
+        """Drop what is before `keep_from`, add chunks up to `end`; False when not one was left."""
+        chunks: list[Bytes] = []
+        reached = self.end
+        while reached < end and not self.at_end:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self.at_end = True
+            else:
+                chunks.append(chunk)
+                reached += len(chunk)
+        if not chunks:
             return False
         rest = self.data[max(0, keep_from - self.base) :]
         self.base += len(self.data) - len(rest)
-        self.data = chunk if len(rest) == 0 else np.concatenate((rest, chunk))
+        parts = [rest, *chunks] if len(rest) else chunks
+        self.data = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return True
+
+    def rewind(self, base: int, data: list[Bytes], rest_from: int) -> None:
+        """Put dropped bytes back: `data` from offset `base` on, and what is held from `rest_from` on."""
+        self.data = np.concatenate([*data, self.data[rest_from - self.base :]])
+        self.base = base
 
     @property
     def view(self) -> memoryview:

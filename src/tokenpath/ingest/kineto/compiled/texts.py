@@ -29,7 +29,7 @@ _NUM_TEXTS, _MAX_TEXTS, _ARENA_USED, _MAX_ARENA, _SEED = (
 _PAIR_SLOTS, _PAIR_MASK, _PAIRS, _NUM_PAIRS, _MAX_PAIRS = (
     8 * field for field in (S.PAIR_SLOTS, S.PAIR_MASK, S.PAIRS, S.NUM_PAIRS, S.MAX_PAIRS)
 )
-_NEEDED = 8 * S.NEEDED
+_NEEDED, _ADOPT_END = 8 * S.NEEDED, 8 * S.ADOPT_END
 _ENTRY_BYTES, _GROW = 8 * ENTRY_WORDS, GROW
 
 # Odd constants with well mixed bits: the multipliers of splitmix64 (Steele, Lea, Flood 2014), signed.
@@ -137,17 +137,17 @@ def pair_of(state, pid, tid):
 
 @compiled
 def adopt_texts(state, other, codes, first):
-    """Give the texts of another state codes in this one; how far that went."""
+    """Give the texts of another state, up to ADOPT_END, codes in this one; how far that went."""
     entries, arena = load64(other + _ENTRIES), load64(other + _ARENA)
-    num_texts = load64(other + _NUM_TEXTS)
-    for number in range(first, num_texts):
+    end = load64(state + _ADOPT_END)
+    for number in range(first, end):
         entry = entries + _ENTRY_BYTES * number
         size = load64(entry + 16)
         code = code_of(state, arena + load64(entry + 8), size >> 2, size & 3)
         if code < 0:
             return number
         store32(codes + 4 * number, code)
-    return num_texts
+    return end
 
 
 @compiled
