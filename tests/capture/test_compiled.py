@@ -183,6 +183,23 @@ def test_damaged_machine_code_is_not_run_but_compiled_again(fresh):
     assert kept.read_bytes() != bytes(data)
 
 
+@pytest.mark.parametrize("writable", ["folder", "file"])
+def test_machine_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch, writable):
+    load_double()
+    (kept,) = kept_in(fresh)
+    loosened = fresh if writable == "folder" else kept
+    loosened.chmod(loosened.stat().st_mode | 0o022)
+    compiled_again = []
+    original = machine_code.compile_function
+    monkeypatch.setattr(
+        machine_code, "compile_function", lambda *a: compiled_again.append(a) or original(*a)
+    )
+    values = np.arange(3)
+    load_double()(values, 2)
+    assert values.tolist() == [0, 2, 4]
+    assert compiled_again
+
+
 def test_without_a_folder_for_its_cache_a_loop_is_compiled_all_the_same(fresh):
     fresh.write_text("a file where the folder should be")
     assert doubled() == [0, 2, 4]

@@ -3,7 +3,8 @@
 Importing numba and looking up its cached functions takes over half a second, longer than most loops run.
 So a loop is compiled once for a machine, written as an object file, and loaded without numba from then
 on. The file is named by a hash of all that it depends on, so a changed source, library or processor means
-another file. Where nothing can be written, the code is compiled anew in each process.
+another file. Where nothing can be written, the code is compiled anew in each process; so it is where
+others could have written it, since whoever writes there decides what runs here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import hashlib
 import inspect
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -253,13 +255,23 @@ def _native_types(name: str) -> list[type[ctypes.c_int64 | ctypes.c_void_p]]:
 
 
 def _read(path: Path) -> bytes | None:
-    """A kept object file, if it is whole."""
+    """A kept object file, if it is whole and nobody else can have written it."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if not (_is_ours(os.fstat(file.fileno())) and _is_ours(path.parent.stat())):
+                return None
+            data = file.read()
     except OSError:
         return None
     code = data[_DIGEST_BYTES:]
     return code if hashlib.sha256(code).digest() == data[:_DIGEST_BYTES] else None
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether only this user, or the administrator, may change a file or a folder."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _write(path: Path, code: bytes) -> None:
