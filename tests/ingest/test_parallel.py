@@ -21,7 +21,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[ParallelScanner]:
     """Threads for any size, pieces of a few events; the scanners that were made."""
     for name in ("THREADS_FROM_BYTES", "THREADS_FROM_PACKED_BYTES", "_UNPACKED_APART_FROM_BYTES"):
         monkeypatch.setattr(source, name, 0)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    for name in ("MAPPED_PIECE_BYTES", "STREAMED_PIECE_BYTES"):
+        monkeypatch.setattr(source, name, 20_000)
     monkeypatch.setattr(pieces, "SLACK_BYTES", 5000)
     monkeypatch.setattr(pieces, "_SEARCHED_BYTES", 2000)
     made: list[ParallelScanner] = []

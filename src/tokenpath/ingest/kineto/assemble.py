@@ -20,6 +20,7 @@ from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.processes import Pairs
 from tokenpath.ingest.kineto.sorting import Sorter
 from tokenpath.ingest.kineto.stores import NO_CODE, required
+from tokenpath.ingest.workers import each
 
 Array = NDArray[Any]
 Int32s = NDArray[np.int32]
@@ -45,22 +46,26 @@ class Ids:
     """Rows of `device` for device numbers of the file."""
 
 
-def build_tables(rows: Rows, sorter: Sorter, pairs: Pairs, ids: Ids) -> dict[str, pa.Table]:
+def build_tables(
+    rows: Rows, sorter: Sorter, pairs: Pairs, ids: Ids, num_workers: int = 1
+) -> dict[str, pa.Table]:
     """Declared tables of one file; columns leave `rows` as they are built."""
     builder = _Builder(rows, pairs, ids)
     of_kernels = collectives.take_rows(sorter.stores["kernel_collective"], pairs.texts)
     of_ops = collectives.take_rows(sorter.stores["op_collective"], pairs.texts)
-    tables = {
-        "op": builder.op(of_ops),
-        "frame": builder.frame(),
-        "api_call": builder.api_call(),
-        "kernel": builder.kernel(),
-        "range": builder.ranges(),
-        "dependency": builder.dependency(),
-        "memory_event": builder.memory_event(),
-        "collective": builder.collective(collectives.collective_rows(of_kernels, of_ops)),
+    of_both = collectives.collective_rows(of_kernels, of_ops)
+    makers: dict[str, Callable[[], pa.Table | None]] = {
+        "op": lambda: builder.op(of_ops),
+        "frame": builder.frame,
+        "api_call": builder.api_call,
+        "kernel": builder.kernel,
+        "range": builder.ranges,
+        "dependency": builder.dependency,
+        "memory_event": builder.memory_event,
+        "collective": lambda: builder.collective(of_both),
     }
-    return {name: table for name, table in tables.items() if table is not None}
+    tables = each(lambda make: make(), makers.values(), num_workers)
+    return {name: table for name, table in zip(makers, tables, strict=True) if table is not None}
 
 
 class _Builder:

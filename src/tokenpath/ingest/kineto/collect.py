@@ -12,6 +12,7 @@ from tokenpath.ingest.kineto import links
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.sorting import FIELDS, Sorter
 from tokenpath.ingest.kineto.stores import required
+from tokenpath.ingest.workers import each
 
 Array = NDArray[Any]
 Columns = dict[str, Array | None]
@@ -31,14 +32,14 @@ class Rows:
     """By store."""
 
 
-def collect(sorter: Sorter, base_ns: int) -> Rows:
+def collect(sorter: Sorter, base_ns: int, num_workers: int = 1) -> Rows:
     """Take everything out of the stores; drop impossible times; add the base; link by flows."""
     losses = sorter.losses
-    rows = Rows({}, {})
-    for name in TIMED_STORES:
-        store = sorter.stores[name]
-        rows.num_rows[name] = store.num_rows
-        rows.columns[name] = {field.name: store.take(field.name) for field in FIELDS[name]}
+    rows = Rows({}, {name: sorter.stores[name].num_rows for name in TIMED_STORES})
+    wanted = [(name, field.name) for name in TIMED_STORES for field in FIELDS[name]]
+    taken = each(lambda which: sorter.stores[which[0]].take(which[1]), wanted, num_workers)
+    for (name, field), values in zip(wanted, taken, strict=True):
+        rows.columns.setdefault(name, {})[field] = values
     stray = _find_stray_zeros(rows)
     for name in TIMED_STORES:
         columns = rows.columns[name]

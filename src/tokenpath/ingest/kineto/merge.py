@@ -31,9 +31,12 @@ from tokenpath.ingest.kineto.source import FileRows
 from tokenpath.ingest.kineto.stores import NO_CODE
 from tokenpath.ingest.kineto.unsorted import settle
 from tokenpath.ingest.reader import Options
+from tokenpath.ingest.workers import worker_count
 
 Int32s = NDArray[np.int32]
 READER_VERSION = 1
+_WORKERS_FROM_EVENTS = 300_000
+"""Fewer are put into tables before another thread has begun."""
 
 
 class _Merge:
@@ -42,6 +45,7 @@ class _Merge:
     def __init__(self, options: Options, *, has_several: bool) -> None:
         self._redactor = Redactor(keep_hosts=options.keep_hosts)
         self._has_several = has_several
+        self._num_workers = worker_count(options.num_workers)
         self.parts: dict[str, list[pa.Table]] = {}
         self.files: list[tuple[FileRows, Origin, bool]] = []
         self.runs: list[int] = []
@@ -66,7 +70,9 @@ class _Merge:
         file.texts = self._redactor.mask(file.texts)
         pairs = read_pairs(sorter.stores["metadata"], file.pairs, file.texts)
         vendor = settle(sorter.stores["unsorted"], sorter.stores, pairs, sorter.losses)
-        rows = collect(sorter, origin.base_ns or 0)
+        is_large = file.sorter.num_events >= _WORKERS_FROM_EVENTS
+        num_workers = self._num_workers if is_large else 1
+        rows = collect(sorter, origin.base_ns or 0, num_workers)
         link(rows, sorter)
         source = len(self.files)
         key = (origin.trace_id, origin.base_ns, origin.rank) if origin.trace_id else source
@@ -77,7 +83,7 @@ class _Merge:
         threads = self._add_threads(rows, pairs, source, run)
         self._add_devices(rows, pairs, file, source, run, vendor)
         ids = Ids(source, threads, lambda numbers: self._device_ids(run, numbers))
-        tables = build_tables(rows, sorter, pairs, ids)
+        tables = build_tables(rows, sorter, pairs, ids, num_workers)
         tables |= counter_tables(sorter, pairs.texts, origin.base_ns or 0, source)
         if "collective" in tables and self._kernels:
             tables["collective"] = _shift(tables["collective"], "kernel_id", self._kernels)

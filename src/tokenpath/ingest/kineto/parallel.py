@@ -46,7 +46,8 @@ class _Scanned:
 class ParallelScanner:
     """Reads the list of events with several compiled scanners."""
 
-    def __init__(self, texts: FastTexts, sorter: Sorter, num_workers: int) -> None:
+    def __init__(self, texts: FastTexts, sorter: Sorter, num_workers: int, piece_bytes: int) -> None:
+        self._piece_bytes = piece_bytes
         self._texts = texts
         self._sorter = sorter
         self._num_workers = num_workers
@@ -76,7 +77,7 @@ class ParallelScanner:
     ) -> tuple[Piece | None, list[Piece]]:
         """(last piece that counts, if any; pieces whose bytes must be read again or may be)."""
         free = deque(FastScanner(FastTexts(), Sorter()) for _ in range(self._num_workers))
-        pieces = cut(window, start)
+        pieces = cut(window, start, self._piece_bytes)
         running: deque[tuple[Piece, Future[_Scanned | None]]] = deque()
         last: Piece | None = None
         while True:

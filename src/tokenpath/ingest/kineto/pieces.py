@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from tokenpath.ingest.kineto.window import Bytes, Window
 
-PIECE_BYTES = 4 * 2**20
-"""A piece is a little larger than this."""
 SLACK_BYTES = 2**16
 """Bytes behind a piece that its scanner may look at: more than the slow one reads for one event at first."""
 _MAX_REACH_BYTES = 16 * 2**20
@@ -39,12 +37,11 @@ class Piece(Window):
         raise OutOfPiece
 
 
-def cut(window: Window, start: int, size: int | None = None) -> Iterator[Piece]:
+def cut(window: Window, start: int, size: int) -> Iterator[Piece]:
     """Pieces of about `size` bytes from offset `start` on; without a last one if no place to cut was found.
 
     Every piece but the last ends where an event seems to begin. The window moves on to the last piece cut.
     """
-    size = PIECE_BYTES if size is None else size
     while True:
         stop, found = _find_stop(window, start, size)
         first = start - window.base

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from tokenpath.ingest.kineto.texts import SlowTexts
 from tokenpath.ingest.kineto.window import Window
 from tokenpath.ingest.packed import Unpacked, open_unpacked
 from tokenpath.ingest.reader import Options
+from tokenpath.ingest.workers import worker_count
 
 if TYPE_CHECKING:
     from tokenpath.ingest.kineto.fast import FastScanner
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 
 FAST_FROM_BYTES = 4 * 2**20
 """Smaller files (unpacked) are read by the slow scanner."""
+MAPPED_PIECE_BYTES = 16 * 2**20
+"""Threads take pieces of about this size of a mapped file."""
+STREAMED_PIECE_BYTES = 4 * 2**20
+"""The same of a packed one, whose pieces are held in memory."""
 THREADS_FROM_BYTES = 32 * 2**20
 """Several threads scan a mapped file of at least this size."""
 THREADS_FROM_PACKED_BYTES = 2**21
 """Likewise a packed file, by its stored size; traces pack 10 to 40 times."""
 _UNPACKED_APART_FROM_BYTES = 2**19
 """A packed file of at least this size is unpacked by a thread of its own."""
-_MAX_WORKERS = 4
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
 
@@ -62,7 +65,7 @@ class FileRows:
 
 def read_file(path: Path, options: Options) -> FileRows:
     """Read one file. InputError when it cannot be opened or holds no list of events."""
-    num_workers = options.num_workers or min(_MAX_WORKERS, _num_cores())
+    num_workers = worker_count(options.num_workers)
     unpacked = open_unpacked(
         path,
         max_bytes=options.max_bytes,
@@ -70,11 +73,7 @@ def read_file(path: Path, options: Options) -> FileRows:
         in_thread=num_workers > 1 and path.stat().st_size >= _UNPACKED_APART_FROM_BYTES,
     )
     sorter, window = Sorter(), Window(unpacked.chunks, unpacked.report_scanned)
-    if unpacked.container == "plain":
-        is_large = unpacked.num_stored_bytes >= THREADS_FROM_BYTES
-    else:
-        is_large = unpacked.num_stored_bytes >= THREADS_FROM_PACKED_BYTES
-    texts, scanner = _choose_scanner(window, sorter, options, num_workers if is_large else 1)
+    texts, scanner = _choose_scanner(window, sorter, options, unpacked, num_workers)
     header = read_document(window, scanner.scan, sorter.losses, str(path))
     unpacked.report_done()
     _note_problems(unpacked, sorter.losses)
@@ -83,15 +82,8 @@ def read_file(path: Path, options: Options) -> FileRows:
     )
 
 
-def _num_cores() -> int:
-    """Cores that this process may use, which a container or taskset can make fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _choose_scanner(
-    window: Window, sorter: Sorter, options: Options, num_workers: int
+    window: Window, sorter: Sorter, options: Options, unpacked: Unpacked, num_workers: int
 ) -> tuple[SlowTexts | FastTexts, SlowScanner | FastScanner | ParallelScanner]:
     """The compiled scanner for large files: loading it takes as long as reading a small one without."""
     choice = options.scanner
@@ -104,10 +96,13 @@ def _choose_scanner(
         from tokenpath.ingest.kineto.fast_texts import FastTexts
 
         fast_texts = FastTexts()
-        if num_workers > 1:
+        is_plain = unpacked.container == "plain"
+        threads_from = THREADS_FROM_BYTES if is_plain else THREADS_FROM_PACKED_BYTES
+        if num_workers > 1 and unpacked.num_stored_bytes >= threads_from:
             from tokenpath.ingest.kineto.parallel import ParallelScanner
 
-            return fast_texts, ParallelScanner(fast_texts, sorter, num_workers)
+            piece_bytes = MAPPED_PIECE_BYTES if is_plain else STREAMED_PIECE_BYTES
+            return fast_texts, ParallelScanner(fast_texts, sorter, num_workers, piece_bytes)
         return fast_texts, FastScanner(fast_texts, sorter)
     texts = SlowTexts()
     for text in FIRST_TEXTS:
