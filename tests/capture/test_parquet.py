@@ -99,7 +99,11 @@ def test_dictionaries_larger_than_a_page(tmp_path):
 def test_more_rows_than_a_row_group(tmp_path):
     size = 2**20 + 5
     zeros = np.zeros(size, np.int64)
-    columns = {"request_id": pa.array(["r"] * size), "observer": pa.array(["engine"] * size)}
+    columns = {
+        "request_id": pa.array(["r"] * size),
+        "source_id": zeros.astype(np.int32),
+        "observer": pa.array(["engine"] * size),
+    }
     columns |= {"index": np.arange(size), "at_ns": zeros}
     after = written(Capture({"token": build_table("token", columns)}), tmp_path / "c")
     assert (after.int64("token", "index") == np.arange(size)).all()

@@ -17,10 +17,16 @@ WITH_TIMES = [
     for name, table in TABLES.items()
     if {"start_ns", "end_ns"} <= {column.name for column in table.columns}
 ]
+
+
+def target_of(column: str) -> str:
+    return column.removesuffix("_id").removeprefix("parent_").removeprefix("scheduler_")
+
+
 # Columns that end in _id, are int32, and mean no row of a table of ours.
-FOREIGN_IDS = {("step", "engine_id")}
+FOREIGN_IDS = {("step", "engine_id"), ("kv_event", "engine_id")}
 IDS = {
-    (table.name, column.name): column.name.removesuffix("_id").removeprefix("parent_")
+    (table.name, column.name): target_of(column.name)
     for table in TABLES.values()
     for column in table.columns
     if column.type == "int32"

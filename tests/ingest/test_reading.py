@@ -146,8 +146,8 @@ def test_allocator_events(load) -> None:
 def test_counters(load) -> None:
     capture = load(Trace().counter("queue", 3, depth=2, limit=7.5))
     assert rows(capture, "counter_sample", "name", "labels", "value", "at_ns") == [
-        ("queue", [("series", "depth")], 2.0, 3000),
-        ("queue", [("series", "limit")], 7.5, 3000),
+        ("queue", '{"series": "depth"}', 2.0, 3000),
+        ("queue", '{"series": "limit"}', 7.5, 3000),
     ]
 
 

@@ -65,3 +65,14 @@ class Table:
             if column.name == name:
                 return column
         raise KeyError(name)
+
+
+def table(name: str, doc: str, *columns: tuple[str, ...]) -> Table:
+    """A table from its columns, each (name, type, meaning) or (name, type, meaning, what NULL means)."""
+    return Table(name, doc, tuple(Column(*column) for column in columns))
+
+
+SOURCE = ("source_id", "int32", "row of `source` that this came from")
+START = ("start_ns", "int64", "start on the capture's clock")
+END = ("end_ns", "int64", "end on the capture's clock (exclusive)")
+AT = ("at_ns", "int64", "time on the capture's clock")

@@ -7,21 +7,18 @@ is a row number of `op`. Hosts and users are stable pseudonyms.
 
 from __future__ import annotations
 
-from tokenpath.capture.schema import Column, Table
+from tokenpath.capture.schema import AT as _AT
+from tokenpath.capture.schema import END as _END
+from tokenpath.capture.schema import SOURCE as _SOURCE
+from tokenpath.capture.schema import START as _START
+from tokenpath.capture.schema import Table
+from tokenpath.capture.schema import table as _table
+from tokenpath.capture.serving_tables import SERVING_TABLES
 
 SCHEMA_VERSION = 1
 """1: first release."""
 
-
-def _table(name: str, doc: str, *columns: tuple[str, ...]) -> Table:
-    return Table(name, doc, tuple(Column(*column) for column in columns))
-
-
-_SOURCE = ("source_id", "int32", "row of `source` that this came from")
-_START = ("start_ns", "int64", "start on the capture's clock")
-_END = ("end_ns", "int64", "end on the capture's clock (exclusive)")
 _THREAD = ("thread_id", "int32", "row of `thread`")
-_AT = ("at_ns", "int64", "time on the capture's clock")
 _STEP = ("step_id", "int32", "row of `step`", "not known to belong to a step")
 
 _DECLARED = (
@@ -63,6 +60,20 @@ _DECLARED = (
         ),
         ("num_events", "int64", "how many events"),
         ("example", "string", "byte offset and kind of the first one", "no example kept"),
+    ),
+    _table(
+        "source_note",
+        "something about a source without which its numbers are misread",
+        _SOURCE,
+        ("code", "text", "stable code; `tokenpath explain --about CODE` has the page"),
+        ("sentence", "string", "what it is, with its figures"),
+    ),
+    _table(
+        "setting",
+        "a setting of the engine, the load or the profiler, as the source states it",
+        _SOURCE,
+        ("name", "text", "name in the source; nested ones joined by dots"),
+        ("value", "string", "value as text"),
     ),
     _table(
         "device",
@@ -190,10 +201,11 @@ _DECLARED = (
     _table(
         "kernel_counter",
         "a hardware counter of a kernel",
-        ("kernel_id", "int32", "row of `kernel`", "range counter without a kernel"),
+        ("kernel_id", "int32", "row of `kernel`", "not joined, or a range without a kernel"),
         _SOURCE,
-        _START,
-        _END,
+        ("start_ns", "int64", "start on the capture's clock", "the source has no times"),
+        ("end_ns", "int64", "end on the capture's clock (exclusive)", "the source has no times"),
+        ("launch", "int64", "number of the launch in its source, from 0", "not in the file"),
         ("name", "text", "counter"),
         ("value", "float64", "value"),
         ("unit", "text", "unit", "not stated"),
@@ -238,105 +250,13 @@ _DECLARED = (
         ("sequence", "int64", "number within the group", "not recorded"),
         ("kernel_id", "int32", "row of `kernel`", "no kernel in the file"),
         ("state", "text", "`completed`, `started`, `scheduled`", "not a flight-recorder dump"),
-    ),
-    _table(
-        "step",
-        "one scheduler iteration",
-        _SOURCE,
-        ("name", "text", "label in the source"),
-        ("engine", "text", "`vllm`, `sglang`, ..., `profiler` for ProfilerStep", "unknown"),
-        ("engine_id", "int32", "data-parallel rank", "unknown"),
-        ("phase", "text", "`prefill`, `decode`, `mixed`", "unknown"),
-        _START,
-        _END,
-        ("num_prefill_requests", "int64", "requests in prefill", "unknown"),
-        ("num_prefill_tokens", "int64", "tokens computed for them", "unknown"),
-        ("num_decode_requests", "int64", "requests in decode", "unknown"),
-        ("num_decode_tokens", "int64", "tokens computed for them", "unknown"),
-        (
-            "sum_decode_kv_tokens",
-            "int64",
-            "summed context length of the decode requests",
-            "unknown",
-        ),
-        ("num_queued", "int64", "requests waiting", "unknown"),
-        ("num_preempted", "int64", "requests preempted in the step", "unknown"),
-        ("kv_used_blocks", "int64", "KV blocks in use", "unknown"),
-        ("kv_total_blocks", "int64", "KV blocks in all", "unknown"),
-        ("cuda_graph", "bool", "replayed a device graph", "unknown"),
-    ),
-    _table(
-        "request",
-        "one request as seen by one observer",
-        ("request_id", "string", "pseudonym"),
-        ("observer", "text", "`client`, `gateway`, `engine`"),
-        ("arrival_ns", "int64", "arrival", "not seen"),
-        ("queued_ns", "int64", "entered the queue", "not seen"),
-        ("scheduled_ns", "int64", "first scheduled", "not seen"),
-        ("first_token_ns", "int64", "first token", "none or not seen"),
-        ("finished_ns", "int64", "end", "unfinished or not seen"),
-        ("prompt_tokens", "int64", "prompt length", "unknown"),
-        ("cached_tokens", "int64", "prompt tokens found in the prefix cache", "unknown"),
-        ("output_tokens", "int64", "tokens emitted", "unknown"),
-        ("finish_reason", "text", "`stop`, `length`, `abort`", "unfinished or unknown"),
-        ("trace_id", "string", "OpenTelemetry trace", "none"),
-    ),
-    _table(
-        "request_step",
-        "a request's share of a step",
-        ("request_id", "string", "pseudonym"),
-        ("step_id", "int32", "row of `step`"),
-        ("phase", "text", "`prefill` or `decode`"),
-        ("num_tokens", "int64", "tokens computed"),
-        ("num_computed_before", "int64", "tokens computed before the step", "unknown"),
-    ),
-    _table(
-        "token",
-        "one emitted token",
-        ("request_id", "string", "pseudonym"),
-        ("observer", "text", "`client`, `gateway`, `engine`"),
-        ("index", "int64", "position in the output, from 0"),
-        _AT,
-    ),
-    _table(
-        "token_score",
-        "one scored token",
-        ("request_id", "string", "pseudonym"),
-        ("index", "int64", "position in the output, from 0"),
-        ("token_id", "int64", "token"),
-        ("logprob", "float64", "natural log probability", "not recorded"),
-        ("top_ids", "int64s", "most likely tokens", "not recorded"),
-        ("top_logprobs", "strings", "their log probabilities as decimal text", "not recorded"),
-        ("tail_mass", "float64", "probability outside the top", "not recorded"),
-    ),
-    _table(
-        "kv_event",
-        "a KV block stored, removed or moved",
-        _AT,
-        ("action", "text", "`stored`, `removed`, `moved`, `cleared`"),
-        ("block_hash", "string", "hash of the block", "all blocks"),
-        ("medium", "text", "`gpu`, `host`, `disk`", "unknown"),
-    ),
-    _table(
-        "span",
-        "an OpenTelemetry span",
-        ("trace_id", "string", "trace"),
-        ("span_id", "string", "span"),
-        ("parent_span_id", "string", "parent", "root"),
-        ("name", "text", "operation"),
-        _START,
-        _END,
-        ("attributes", "map", "attributes as text", "none"),
-    ),
-    _table(
-        "counter_sample",
-        "one metric sample",
-        _SOURCE,
-        _AT,
-        ("name", "text", "canonical metric name"),
-        ("labels", "map", "labels", "none"),
-        ("value", "float64", "value"),
-        ("unit", "text", "unit", "not stated"),
+        ("output_bytes", "int64", "output bytes of this rank", "not recorded"),
+        ("is_p2p", "bool", "send or receive between two ranks", "not recorded"),
+        ("created_ns", "int64", "the host asked for it", "not recorded"),
+        ("start_ns", "int64", "the device began it", "not begun, or see `kernel_id`"),
+        ("end_ns", "int64", "the device finished it", "not finished, or see `kernel_id`"),
+        ("call_stack", "string", "Python frames of the call, innermost first, `;`", "not recorded"),
+        ("match", "int64", "the same number on every rank's part of one collective", "unmatched"),
     ),
     _table(
         "memory_event",
@@ -351,6 +271,39 @@ _DECLARED = (
         ("frame_id", "int32", "row of `frame`", "not recorded"),
     ),
     _table(
+        "memory_block",
+        "a block of the allocator at the moment of a snapshot",
+        _SOURCE,
+        ("device_index", "int64", "device number in the file"),
+        ("segment_address", "int64", "address of the segment it lies in"),
+        ("segment_bytes", "int64", "size of that segment"),
+        ("address", "int64", "address"),
+        ("bytes", "int64", "size"),
+        ("requested_bytes", "int64", "what the program asked for", "not recorded"),
+        ("state", "text", "`allocated`, `pending_free`, `free`"),
+        ("pool", "text", "`large`, `small` or a private pool", "not recorded"),
+        ("stream_id", "int64", "stream", "not recorded"),
+        ("call_stack", "string", "frames of the allocation, innermost first, `;`", "not recorded"),
+    ),
+    _table(
+        "trace_node",
+        "a node of an execution trace (PyTorch execution trace, Chakra)",
+        _SOURCE,
+        ("node", "int64", "id within its source"),
+        ("name", "text", "operator, kernel or label"),
+        ("kind", "text", "`process`, `thread`, `op`, `kernel`, `memory`, `communication`, `other`"),
+        ("parent_node", "int64", "id of the enclosing node", "outermost or not recorded"),
+        ("control_predecessors", "int64s", "ids of nodes it waits for", "none or not recorded"),
+        ("data_predecessors", "int64s", "ids of nodes whose output it takes", "not recorded"),
+        ("at_ns", "int64", "start on the capture's clock", "not recorded"),
+        ("duration_ns", "int64", "duration", "not recorded"),
+        ("input_shapes", "text", "JSON text", "not recorded"),
+        ("input_dtypes", "text", "JSON text", "not recorded"),
+        ("collective", "text", "`allreduce`, ...", "no communication"),
+        ("payload_bytes", "int64", "bytes communicated", "no communication or not recorded"),
+        ("external_id", "int64", "joins it to an `op` of a profile", "not recorded"),
+    ),
+    _table(
         "finding",
         "one claim (see core.finding)",
         ("code", "text", "stable code"),
@@ -362,7 +315,7 @@ _DECLARED = (
     ),
 )
 
-TABLES: dict[str, Table] = {table.name: table for table in _DECLARED}
+TABLES: dict[str, Table] = {table.name: table for table in (*_DECLARED, *SERVING_TABLES)}
 """Every declared table by name."""
 
 

@@ -26,8 +26,21 @@ def validate(capture: Capture) -> None:
             _check_times(capture, name)
 
 
+def table_of_id(column: str) -> str:
+    """The table whose rows a column of row numbers names: `op` for `parent_op_id`.
+
+    Not always a declared one: some sources have ids of their own that end in `_id`, too.
+    """
+    return column.removesuffix("_id").removeprefix("parent_").removeprefix("scheduler_")
+
+
 def _check_times(capture: Capture, table: str) -> None:
-    start, end = capture.int64(table, "start_ns"), capture.int64(table, "end_ns")
+    start, end = capture.int64(table, "start_ns", 0), capture.int64(table, "end_ns", 0)
+    columns = [capture[table][name] for name in ("start_ns", "end_ns")]
+    if any(column.null_count for column in columns):
+        # Where a table may hold NULL, only rows that have both times are an interval.
+        is_whole = np.logical_and(*(column.is_valid().to_numpy() for column in columns))
+        start, end = np.where(is_whole, start, 0), np.where(is_whole, end, 0)
     where = f"table {table}, columns start_ns and end_ns"
     wrong = np.flatnonzero(end < start)
     if len(wrong):
@@ -39,7 +52,7 @@ def _check_times(capture: Capture, table: str) -> None:
 
 
 def _check_ids(capture: Capture, table: str, column: str, where: str) -> None:
-    target = column.removesuffix("_id").removeprefix("parent_")
+    target = table_of_id(column)
     if target not in TABLES:
         return
     num_rows = capture.num_rows(target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 
@@ -31,9 +33,9 @@ def counter_tables(
         }
         at = pa.array([time + base_ns for time in start], pa.int64())
         if sort == Sort.COUNTER:
-            labels = [[("series", texts[code])] for code in key]
+            labels = [json.dumps({"series": text}) for text in texts]
             columns |= {"at_ns": at, "name": ranges}
-            columns["labels"] = pa.array(labels, pa.map_(pa.string(), pa.string()))
+            columns["labels"] = arrow.texts(np.array(key, np.int32), labels)
         else:
             columns |= {"start_ns": at, "name": keys, "range_name": ranges}
             columns["end_ns"] = pa.array([time + base_ns for time in end], pa.int64())

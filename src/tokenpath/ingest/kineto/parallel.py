@@ -46,7 +46,9 @@ class _Scanned:
 class ParallelScanner:
     """Reads the list of events with several compiled scanners."""
 
-    def __init__(self, texts: FastTexts, sorter: Sorter, num_workers: int, piece_bytes: int) -> None:
+    def __init__(
+        self, texts: FastTexts, sorter: Sorter, num_workers: int, piece_bytes: int
+    ) -> None:
         self._piece_bytes = piece_bytes
         self._texts = texts
         self._sorter = sorter
