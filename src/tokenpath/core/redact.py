@@ -175,9 +175,12 @@ class Redactor:
         self._known_hosts: dict[str, None] = {}
 
     def host(self, name: str) -> str:
-        """The pseudonym of a host; from now on the name is masked in every text, too."""
+        """The pseudonym of a host, or its name where hosts are kept.
+
+        From now on the name is masked in every text, too.
+        """
         if self.keep_hosts:
-            return name
+            return self.mask([name])[0]
         if len(name) > 3:
             self._known_hosts.setdefault(name)
         return self._pseudonym("host", name)

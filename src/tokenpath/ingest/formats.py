@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 from pathlib import Path
 
+import tokenpath.ingest
 from tokenpath.core.errors import InputError, UnknownFormat
-from tokenpath.ingest.kineto.reader import KinetoReader
 from tokenpath.ingest.packed import open_unpacked
 from tokenpath.ingest.reader import Reader
 
 SNIFF_BYTES = 2**18
 """How much of a file a reader sees to recognise it."""
 
-READERS: tuple[Reader, ...] = (KinetoReader(),)
-"""All readers; a new format is one more entry."""
-
-_KNOWN = "; ".join(f"{reader.name} ({reader.describes})" for reader in READERS)
 _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"SQLite format 3\0", "a SQLite database"),
     (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
     (b"\x80\x04", "a pickle"),
     (b"\x80\x02", "a pickle"),
     (b"\x7fELF", "a program"),
 )
 
 
+@functools.cache
+def readers() -> tuple[Reader, ...]:
+    """All readers: those that the packages beside this module name in `reader.READERS`, by name."""
+    found: list[Reader] = []
+    for module in pkgutil.iter_modules(tokenpath.ingest.__path__):
+        if module.ispkg:
+            found += importlib.import_module(f"tokenpath.ingest.{module.name}.reader").READERS
+    return tuple(sorted(found, key=lambda reader: reader.name))
+
+
 def sniff(path: Path) -> Reader:
     """The one reader for a file. UnknownFormat, naming the known ones, when none or two fit."""
     head = read_head(path)
-    fitting = [reader for reader in READERS if reader.sniff(head, path)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        names = " and ".join(reader.name for reader in fitting)
-        raise UnknownFormat(f"it fits several formats: {names}", where=str(path))
+    for is_generic in (False, True):
+        fitting = [
+            reader
+            for reader in readers()
+            if reader.is_generic == is_generic and reader.sniff(head, path)
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            names = " and ".join(reader.name for reader in fitting)
+            raise UnknownFormat(f"it fits several formats: {names}", where=str(path))
+    known = "; ".join(f"{reader.name} ({reader.describes})" for reader in readers())
     raise UnknownFormat(
-        _describe(head, path), where=str(path), allowed=_KNOWN, next_step=_next_step(path)
+        _describe(head, path), where=str(path), allowed=known, next_step=_next_step(path)
     )
+
+
+def sniff_folder(path: Path) -> Reader | None:
+    """The reader for which a folder as a whole is one input; None for a folder of files."""
+    fitting = [reader for reader in readers() if reader.sniff(b"", path)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def read_head(path: Path) -> bytes:
@@ -54,6 +76,8 @@ def read_head(path: Path) -> bytes:
 def _describe(head: bytes, path: Path) -> str:
     if path.suffix == ".nsys-rep":
         return "a raw Nsight Systems report needs nsys export first"
+    if path.suffix == ".ncu-rep":
+        return "a raw Nsight Compute report needs ncu --import first"
     if not head.strip(b" \t\r\n\0"):
         return "the file is empty"
     for magic, words in _OTHERS:
@@ -67,4 +91,6 @@ def _describe(head: bytes, path: Path) -> str:
 def _next_step(path: Path) -> str:
     if path.suffix == ".nsys-rep":
         return f"nsys export --type sqlite {path.name}"
+    if path.suffix == ".ncu-rep":
+        return f"ncu --import {path.name} --csv --page raw > {path.stem}.csv"
     return "give the .json or .json.gz file that torch.profiler wrote"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from tokenpath.capture.capture import Capture, build_table
+from tokenpath.capture.combine import combine
 from tokenpath.core.errors import InputError, UnknownFormat
 from tokenpath.core.redact import Redactor
-from tokenpath.ingest.formats import sniff
+from tokenpath.ingest.formats import sniff, sniff_folder
 from tokenpath.ingest.packed import MAX_UNPACKED_BYTES, Progress
-from tokenpath.ingest.reader import Options, Reader
+from tokenpath.ingest.reader import Options, Reader, options_by_group
 
-_TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".zip", ".json.zip", ".gz", ".zst")
+_SUFFIXES = (
+    *(".json", ".jsonl", ".gz", ".zst", ".zip", ".sqlite", ".db", ".pb", ".pftrace"),
+    *(".perfetto-trace", ".csv", ".pickle", ".pkl", ".msgpack", ".log", ".txt", ".prom", ".raw"),
+)
+"""Files of a folder with other endings are not looked at."""
 
 
 def read(
@@ -26,27 +31,44 @@ def read(
     max_bytes: int = MAX_UNPACKED_BYTES,
     num_workers: int | None = None,
     scanner: str = "auto",
+    columns: Mapping[str, str] | None = None,
 ) -> Capture:
     """Read files, folders or globs of ranks into one capture.
 
     Secrets are masked; `keep_hosts` keeps host names. `progress` is called with (stored bytes read,
     stored bytes in all or None). `max_bytes` bounds what one file may unpack to. `num_workers` and
-    `scanner` (`slow`, `fast`, `auto`) change how fast it is, not what comes back.
+    `scanner` (`slow`, `fast`, `auto`) change how fast it is, not what comes back. `columns` names the
+    columns of plain CSV files. Files of several formats become one capture; their rows stay apart.
 
     InputError and its kinds: no such file, unknown format, nothing readable, larger than a bound.
     """
     files = expand(paths)
-    readers, strangers = _sniff_all(files, {Path(path) for path in paths})
-    files = list(readers)
-    distinct = {reader.name: reader for reader in readers.values()}
-    if len(distinct) > 1:
-        raise UnknownFormat(
-            "the files are of different formats: " + ", ".join(sorted(distinct)),
-            next_step="read them one format at a time",
-        )
-    options = Options(keep_hosts, progress, max_bytes, num_workers, scanner)
-    capture = next(iter(distinct.values())).read(files, options)
+    by_file, strangers = _sniff_all(files, {Path(path) for path in paths})
+    options = Options(
+        keep_hosts,
+        progress,
+        max_bytes,
+        num_workers,
+        scanner,
+        dict(columns or {}),
+        Redactor(keep_hosts=keep_hosts),
+    )
+    capture = combine(_read_all(by_file, options))
     return _with_strangers(capture, strangers) if strangers else capture
+
+
+def _read_all(by_file: Mapping[Path, Reader], options: Options) -> list[Capture]:
+    """A capture from each format, in the order in which the formats were first named."""
+    files_of: dict[str, list[Path]] = {}
+    for file, reader in by_file.items():
+        files_of.setdefault(reader.name, []).append(file)
+    of_name = {reader.name: reader for reader in by_file.values()}
+    groups = list(files_of.values())
+    each = options_by_group(groups, options) if len(groups) > 1 else iter([options])
+    return [
+        of_name[name].read(files, own)
+        for (name, files), own in zip(files_of.items(), each, strict=True)
+    ]
 
 
 def _sniff_all(files: Sequence[Path], named: set[Path]) -> tuple[dict[Path, Reader], list[Path]]:
@@ -58,7 +80,7 @@ def _sniff_all(files: Sequence[Path], named: set[Path]) -> tuple[dict[Path, Read
     strangers: list[Path] = []
     for file in files:
         try:
-            readers[file] = sniff(file)
+            readers[file] = (sniff_folder(file) if file.is_dir() else None) or sniff(file)
         except UnknownFormat:
             if file in named or (len(readers) + len(strangers) + 1 == len(files) and not readers):
                 raise
@@ -94,12 +116,14 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 def _expand_one(path: Path) -> list[Path]:
     if path.is_dir():
+        if sniff_folder(path) is not None:
+            return [path]
         files = [p for p in sorted(path.iterdir()) if p.is_file() and _looks_like_trace(p)]
         if not files:
             raise UnknownFormat(
                 "the folder holds no trace files",
                 where=str(path),
-                allowed="files ending in " + ", ".join(_TRACE_SUFFIXES),
+                allowed="files ending in " + ", ".join(_SUFFIXES),
             )
         return files
     if path.exists():
@@ -115,4 +139,4 @@ def _expand_one(path: Path) -> list[Path]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name.endswith(_TRACE_SUFFIXES)
+    return not path.name.startswith(".") and path.name.endswith(_SUFFIXES)

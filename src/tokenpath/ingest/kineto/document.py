@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tokenpath.core.errors import DamagedInput
-from tokenpath.ingest.kineto.losses import Losses
 from tokenpath.ingest.kineto.slow import Damaged, Truncated, decode_value
 from tokenpath.ingest.kineto.window import Window
+from tokenpath.ingest.losses import Losses
 
 KEPT = frozenset(
     {

@@ -16,8 +16,8 @@ from tokenpath.ingest.kineto.categories import (
 )
 from tokenpath.ingest.kineto.columns import NUM_COLUMNS, Col
 from tokenpath.ingest.kineto.fast_texts import FastTexts, address
-from tokenpath.ingest.kineto.losses import REASONS, Reason
 from tokenpath.ingest.kineto.numbers import parse_real_bits
+from tokenpath.ingest.kineto.reasons import REASONS, Reason, count
 from tokenpath.ingest.kineto.sorting import FIELDS, STORE_OF, Sorter, distinct_metadata
 from tokenpath.ingest.kineto.state import (
     FIELD_WORDS,
@@ -113,8 +113,8 @@ class GroupSink:
         for number in self._columns:
             self._empty(number)
         for reason in REASONS:
-            count, offset, phase = self._counts[reason].tolist()
-            self.sorter.losses.count(reason, count, offset, phase)
+            num_events, offset, phase = self._counts[reason].tolist()
+            count(self.sorter.losses, reason, num_events, offset, phase)
         self._counts[:] = 0
         state = self._texts.state
         self.sorter.num_events += int(state[S.NUM_EVENTS])

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.columns import NULL
-from tokenpath.ingest.kineto.losses import Losses
 from tokenpath.ingest.kineto.stores import required
+from tokenpath.ingest.losses import Losses
 
 Columns = dict[str, NDArray[Any] | None]
 _MAX_BACK = 64

@@ -13,7 +13,7 @@ Entry = Callable[[int, int, int, int, int], int]
 """`compiled.entry.run`."""
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("compiled/*.py", "columns.py", "state.py", "categories.py", "losses.py")
+_SOURCES = ("compiled/*.py", "columns.py", "state.py", "categories.py", "reasons.py")
 _SIGNATURE = ("int64",) * 5
 
 

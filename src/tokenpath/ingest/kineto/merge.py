@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.tables import TABLES
-from tokenpath.core.redact import Redactor
 from tokenpath.ingest import arrow
 from tokenpath.ingest.kineto.assemble import Ids, build_tables
 from tokenpath.ingest.kineto.collect import HOST_STORES, Rows, collect, link
@@ -43,7 +42,7 @@ class _Merge:
     """Gives ids while files are added one by one."""
 
     def __init__(self, options: Options, *, has_several: bool) -> None:
-        self._redactor = Redactor(keep_hosts=options.keep_hosts)
+        self._redactor = options.masks()
         self._has_several = has_several
         self._num_workers = worker_count(options.num_workers)
         self.parts: dict[str, list[pa.Table]] = {}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.columns import NULL, Col, Flag
-from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.losses import Losses
 
 Rows = NDArray[np.int64]
 

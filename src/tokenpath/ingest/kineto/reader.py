@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenpath.capture.capture import Capture
-from tokenpath.ingest.kineto.merge import merge_files
-from tokenpath.ingest.kineto.source import read_file
 from tokenpath.ingest.reader import Options, options_by_file
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|traceEvents)"\s*:')
@@ -23,6 +21,7 @@ class KinetoReader:
     name = "kineto"
     version = 1
     describes = "PyTorch profiler trace, .json, .json.gz, .json.zst or .zip"
+    is_generic = False
 
     def sniff(self, head: bytes, _path: Path) -> bool:
         """An object with the marks of the profiler, or a bare list of events."""
@@ -35,5 +34,11 @@ class KinetoReader:
 
     def read(self, paths: Sequence[Path], options: Options) -> Capture:
         """Read the files of one job, ranks or split parts, into one capture."""
+        from tokenpath.ingest.kineto.merge import merge_files
+        from tokenpath.ingest.kineto.source import read_file
+
         each = zip(paths, options_by_file(paths, options), strict=True)
         return merge_files((read_file(path, own) for path, own in each), len(paths), options)
+
+
+READERS = (KinetoReader(),)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokenpath.ingest.kineto.losses import Losses
+from tokenpath.ingest.losses import Losses
 
 _KEYS = {
     "op": ("thread_id", "start_ns", "end_ns", "name", "external_id"),

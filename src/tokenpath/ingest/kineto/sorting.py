@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import NUM_SORTS, Sort, sort_rows
 from tokenpath.ingest.kineto.columns import NULL, TEXT_COLUMNS, Col, Flag
-from tokenpath.ingest.kineto.losses import Losses, Reason
+from tokenpath.ingest.kineto.reasons import Reason, count
 from tokenpath.ingest.kineto.stores import Field, Store, int32, int64, real, text
+from tokenpath.ingest.losses import Losses
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -243,7 +244,7 @@ class Sorter:
         """Count events, the first of which is the first of `rows`."""
         if num_events:
             offset, phase = int(rows[0, Col.OFFSET]), int(rows[0, Col.PHASE])
-            self.losses.count(reason, num_events, offset, phase)
+            count(self.losses, reason, num_events, offset, phase)
 
 
 def distinct_metadata(

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import FIRST_TEXTS
 from tokenpath.ingest.kineto.document import Header, read_document
-from tokenpath.ingest.kineto.losses import Losses
 from tokenpath.ingest.kineto.rows import RowBuffer
 from tokenpath.ingest.kineto.slow import SlowScanner
 from tokenpath.ingest.kineto.sorting import Sorter
 from tokenpath.ingest.kineto.texts import SlowTexts
 from tokenpath.ingest.kineto.window import Window
+from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.packed import Unpacked, open_unpacked
 from tokenpath.ingest.reader import Options
 from tokenpath.ingest.workers import worker_count

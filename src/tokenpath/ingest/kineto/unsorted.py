@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tokenpath.ingest.kineto.categories import Sort
 from tokenpath.ingest.kineto.columns import Flag
-from tokenpath.ingest.kineto.losses import Losses
 from tokenpath.ingest.kineto.processes import Pairs
 from tokenpath.ingest.kineto.stores import NO_CODE, Store, required
+from tokenpath.ingest.losses import Losses
 
 _DERIVED_PROCESSES = frozenset({"Overlap Analysis"})
 """Rows that msprof computes from the others."""

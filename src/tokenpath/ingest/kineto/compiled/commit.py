@@ -17,7 +17,7 @@ from tokenpath.ingest.kineto.compiled.machine import (
     store32,
     store64,
 )
-from tokenpath.ingest.kineto.losses import Reason
+from tokenpath.ingest.kineto.reasons import Reason
 from tokenpath.ingest.kineto.state import FIELD_WORDS, GROUP_WORDS, G, Group, S
 
 _GROUPS, _FULL_GROUP, _COUNTS = 8 * S.GROUPS, 8 * S.FULL_GROUP, 8 * S.COUNTS

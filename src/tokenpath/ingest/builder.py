@@ -1,0 +1,202 @@
+"""Gathers what one file holds into a capture: rows, losses, notes, settings; every text masked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokenpath.capture.capture import Capture, build_table
+from tokenpath.capture.tables import TABLES
+from tokenpath.core.redact import Redactor
+from tokenpath.ingest.losses import Losses
+from tokenpath.ingest.reader import Options, Reader, stored_bytes
+
+_HASHED_BYTES = 64 * 2**20
+"""Larger files are not hashed: that would cost as much as reading them."""
+
+
+@dataclass
+class Origin:
+    """What a file says about itself; None where it does not."""
+
+    clock: str = "epoch"
+    """`epoch` if times are nanoseconds since 1970, else `monotonic`."""
+    clock_offset_ns: int = 0
+    """What was added to the file's own times."""
+    base_time_ns: int | None = None
+    """Epoch time that the file's stamps count from."""
+    rank: int | None = None
+    """Rank in the job."""
+    world_size: int | None = None
+    """Ranks in the job."""
+    rank_source: str | None = None
+    """How the rank was found."""
+    host: str | None = None
+    """Host name as written; it becomes a pseudonym."""
+    profiler: str | None = None
+    """What wrote the file."""
+    trace_id: str | None = None
+    """The writer's own id of the run."""
+    state: str = "measured"
+    """`measured`, `synthetic` or `simulated`."""
+
+
+class CaptureBuilder:
+    """One file on its way to a capture. Rows are added as columns, table by table."""
+
+    def __init__(self, reader: Reader, path: Path, options: Options) -> None:
+        self._reader = reader
+        self._path = path
+        self._redactor = options.masks()
+        self._parts: dict[str, list[pa.Table]] = {}
+        self._notes: dict[str, str] = {}
+        self._settings: dict[str, str] = {}
+        self.losses = Losses()
+        """What was dropped or repaired, by reason."""
+        self.num_events = 0
+        """Events seen in the file, skipped ones included; the reader counts them."""
+        self.origin = Origin()
+        """What the file says about itself."""
+
+    def add(self, table: str, columns: Mapping[str, Sized]) -> int:
+        """Append rows to a table, `source_id` excepted; the number of the first of them.
+
+        Every text is masked here. CaptureError for columns that the table does not declare.
+        """
+        first = self.num_rows(table)
+        num_rows = len(next(iter(columns.values()), ()))
+        if num_rows:
+            masked = {name: self._masked(table, name, values) for name, values in columns.items()}
+            masked["source_id"] = np.zeros(num_rows, np.int32)
+            self._parts.setdefault(table, []).append(build_table(table, masked))
+        return first
+
+    def add_rows(self, table: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        """The same from rows as dictionaries, for tables of few rows; a missing key is NULL."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        return self.add(table, {name: [row.get(name) for row in rows] for name in names})
+
+    def num_rows(self, table: str) -> int:
+        """Rows added to a table so far."""
+        return sum(part.num_rows for part in self._parts.get(table, ()))
+
+    def note(self, code: str, sentence: str) -> None:
+        """Say, once, what the source's numbers need to be read with."""
+        self._notes.setdefault(code, sentence)
+
+    def setting(self, name: str, value: object) -> None:
+        """Keep a setting that the file states; None is none."""
+        if value is not None:
+            self._settings[name] = str(value)
+
+    def finish(self) -> Capture:
+        """The capture of the file."""
+        for code, sentence in self._notes.items():
+            self.add_rows("source_note", [{"code": code, "sentence": sentence}])
+        for name, value in self._settings.items():
+            self.add_rows("setting", [{"name": name, "value": value}])
+        self.add_rows(
+            "skip",
+            [
+                {
+                    "reason": loss.reason,
+                    "lost": loss.lost,
+                    "num_events": loss.num_events,
+                    "example": loss.example,
+                }
+                for loss in self.losses.rows()
+            ],
+        )
+        tables = {name: _joined(parts) for name, parts in self._parts.items()}
+        return Capture({"source": self._source(), **tables})
+
+    def _source(self) -> pa.Table:
+        origin, redactor = self.origin, self._redactor
+        return build_table(
+            "source",
+            {
+                "path": [redactor.mask_one(self._path.name)],
+                "format": [self._reader.name],
+                "reader_version": pa.array([self._reader.version], pa.int32()),
+                "sha256": pa.array([_sha256(self._path)], pa.string()),
+                "num_bytes": [stored_bytes(self._path)],
+                "trace_id": pa.array([redactor.mask_one(origin.trace_id)], pa.string()),
+                "base_time_ns": pa.array([origin.base_time_ns], pa.int64()),
+                "clock_offset_ns": [origin.clock_offset_ns],
+                "clock": [origin.clock],
+                "rank": pa.array([origin.rank], pa.int32()),
+                "world_size": pa.array([origin.world_size], pa.int32()),
+                "rank_source": pa.array([origin.rank_source], pa.string()),
+                "host": pa.array(
+                    [None if origin.host is None else redactor.host(origin.host)], pa.string()
+                ),
+                "profiler": pa.array([redactor.mask_one(origin.profiler)], pa.string()),
+                "state": [origin.state],
+                "num_events": [self.num_events],
+                "num_skipped": [self.losses.num_dropped()],
+            },
+        )
+
+    def _masked(self, table: str, name: str, values: Sized) -> Sized:
+        kind = TABLES[table].column(name).type if _has(table, name) else ""
+        if kind not in ("text", "string", "strings", "map"):
+            return values
+        array = (
+            values
+            if isinstance(values, pa.Array)
+            else _texts(values, TABLES[table].column(name).arrow_type)
+        )
+        return _mask_array(array, self._redactor)
+
+
+def _has(table: str, name: str) -> bool:
+    return any(column.name == name for column in TABLES[table].columns)
+
+
+def _texts(values: Sized, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, kind.value_type).dictionary_encode()
+    return pa.array(values, kind)
+
+
+def _mask_array(array: pa.Array, redactor: Redactor) -> pa.Array:
+    """The same column with every text masked; one masking for each distinct text of a dictionary."""
+    types = pa.types
+    if types.is_dictionary(array.type):
+        texts = pa.array(redactor.mask(array.dictionary.to_pylist()), pa.string())
+        return pa.DictionaryArray.from_arrays(array.indices, texts)
+    if types.is_map(array.type):
+        items = _mask_array(array.items, redactor)
+        keys = _mask_array(array.keys, redactor)
+        masked = pa.MapArray.from_arrays(array.offsets, keys, items)
+        return masked if not array.null_count else _with_nulls(masked, array)
+    if types.is_list(array.type):
+        masked = pa.ListArray.from_arrays(array.offsets, _mask_array(array.values, redactor))
+        return masked if not array.null_count else _with_nulls(masked, array)
+    distinct = array.dictionary_encode()
+    return _mask_array(distinct, redactor).cast(pa.string())
+
+
+def _with_nulls(masked: pa.Array, original: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.if_else(original.is_valid(), masked, pa.nulls(len(original), masked.type))
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+
+def _sha256(path: Path) -> str | None:
+    if path.is_dir() or path.stat().st_size > _HASHED_BYTES:
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
