@@ -19,6 +19,9 @@ _CASES = tomllib.loads(
 _RULES = tomllib.loads(
     Path(kernel_names.__file__).with_name("kernel_names.toml").read_text(encoding="utf-8")
 )
+_KNOWN = tomllib.loads(
+    Path(kernel_names.__file__).with_name("kernel_names_known.toml").read_text(encoding="utf-8")
+)
 
 
 def _list_cases() -> list[tuple[str, str, str]]:
@@ -78,6 +81,7 @@ def test_only_communication_is_communication() -> None:
 
 def test_a_verdict_names_the_rule_that_decided() -> None:
     ids = {row["id"] for group in _RULES.values() for row in group if "id" in row} | {"none"}
+    ids |= {f"known.{family}" for family in _KNOWN}
     assert {classify(name).rule for _, name, _ in _list_cases()} <= ids
 
 
@@ -95,6 +99,35 @@ def test_rule_ids_are_unique_and_phrases_are_of_the_form_the_matcher_knows() -> 
                 inner = phrase[1:-1] if len(phrase) > 1 else phrase
                 assert "*" not in inner, (row["id"], phrase)
                 assert phrase == phrase.lower().replace("_", ""), (row["id"], phrase)
+
+
+def test_known_names_are_sorted_and_each_listed_once_under_an_existing_family() -> None:
+    assert set(_KNOWN) <= set(Family)
+    assert list(_KNOWN) == sorted(_KNOWN)
+    assert all(names == sorted(names) for names in _KNOWN.values())
+    every = [name for names in _KNOWN.values() for name in names]
+    assert len(every) == len(set(every))
+
+
+def test_a_known_name_is_known_however_it_is_written() -> None:
+    for family, names in _KNOWN.items():
+        for name in names:
+            for written in (
+                name,
+                f"void some::{name}<float, 4>(float*)",
+                f"kernel_cutlass_{name}_tensorptrbf16gmemalign16_0",
+                f"kernel_cutlass_{name}_object_at__tensorptrbf16gmemalign16_0",
+            ):
+                if "::" in name and written.startswith("kernel_cutlass"):
+                    continue
+                assert classify(written).rule == f"known.{family}", written
+
+
+def test_a_known_name_says_what_the_rules_would_not() -> None:
+    rules_alone = kernel_names._Classifier(_RULES)
+    for family, names in _KNOWN.items():
+        for name in names:
+            assert rules_alone.classify(name).family != family, name
 
 
 @pytest.mark.parametrize(

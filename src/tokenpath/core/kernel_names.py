@@ -2,7 +2,8 @@
 
 ``classify(name)`` returns the family (gemm, norm, communication ...), the library where the name
 shows it, and the id of the rule that decided. The rules are data: ``kernel_names.toml``. They speak
-of words, not of whole names, so a name that nobody has seen before is still understood.
+of words, not of whole names, so a name that nobody has seen before is still understood. The few
+whose words mislead stand whole in ``kernel_names_known.toml``, which is asked first.
 
 A name becomes a verdict in three steps (the first two are in ``kernel_words``):
 
@@ -29,7 +30,10 @@ from typing import Any
 from tokenpath.core.kernel_words import read_inside, split_name, split_words
 
 _RULES_FILE = Path(__file__).with_name("kernel_names.toml")
+_KNOWN_FILE = Path(__file__).with_name("kernel_names_known.toml")
 
+_DSL_PREFIX = "kernel_cutlass_"
+"""Names of kernels written in the CuTe DSL start so."""
 _MAX_HEAD = 240
 """Only this many characters of the function name are read (Tensile appends its tuning state)."""
 _MAX_LIBRARY = 100
@@ -81,7 +85,8 @@ class KernelClass:
     library: str | None
     """Who wrote it (``cublas``, ``nccl`` ...); None when the name does not tell."""
     rule: str
-    """Id of the rule that decided, as in ``kernel_names.toml``; ``none`` when no rule did."""
+    """Id of the rule that decided, as in ``kernel_names.toml``; ``none`` when no rule did, and
+    ``known.`` with the family for a name of ``kernel_names_known.toml``."""
 
     @property
     def is_communication(self) -> bool:
@@ -214,7 +219,16 @@ def _is_bounded(key: str, phrase: str) -> bool:
 class _Classifier:
     """The rule groups of the file, compiled."""
 
-    def __init__(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Sequence[Mapping[str, Any]]],
+        known: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._known = {
+            name: _Rule(f"known.{family}", Family(family), (), (), (), None)
+            for family, names in (known or {}).items()
+            for name in names
+        }
         groups = {
             group: _RuleGroup([_read_rule(row) for row in rows])
             for group, rows in tables.items()
@@ -252,16 +266,26 @@ class _Classifier:
         words = split_words(head[:_MAX_HEAD])
         library = self._libraries.find(words[:_MAX_LIBRARY])
         words = self._drop_words(words)
-        rule = self._names.find(words)
-        if rule is not None and rule.family in _YIELDING and "::" in head:
-            # sampling::TopKKernel is a top-k, fp8_gemm::convert_kernel a conversion.
-            last = head.rpartition("::")[2][:_MAX_HEAD]
-            own = self._names.find(self._drop_words(split_words(last)))
-            rule = own if own is not None and own.family not in _NOT_OWN else rule
+        rule = self._find_known(head)
+        if rule is None:
+            rule = self._names.find(words)
+            if rule is not None and rule.family in _YIELDING and "::" in head:
+                # sampling::TopKKernel is a top-k, fp8_gemm::convert_kernel a conversion.
+                last = head.rpartition("::")[2][:_MAX_HEAD]
+                own = self._names.find(self._drop_words(split_words(last)))
+                rule = own if own is not None and own.family not in _NOT_OWN else rule
         found = words, rule, library
         if len(self._heads) < _MAX_MEMO:
             self._heads[head] = found
         return found
+
+    def _find_known(self, head: str) -> _Rule | None:
+        """Return the rule that lists this function, bare or with its innermost namespace."""
+        outer, _, own = head.rpartition("::")
+        if own.startswith(_DSL_PREFIX):
+            # kernel_cutlass_fn_tensorptrbf16...: the arguments follow the function's name.
+            own = own[len(_DSL_PREFIX) :].partition("_tensorptr")[0].partition("_object_at_")[0]
+        return self._known.get(f"{outer.rpartition('::')[2]}::{own}") or self._known.get(own)
 
     def _drop_words(self, words: str) -> str:
         """Return padded words without those that only name a library or a model."""
@@ -306,5 +330,8 @@ def _read_rule(row: Mapping[str, Any]) -> _Rule:
 
 @cache
 def _classifier() -> _Classifier:
-    """Return the compiled rules; the file is read once per process."""
-    return _Classifier(tomllib.loads(_RULES_FILE.read_text(encoding="utf-8")))
+    """Return the compiled rules; the files are read once per process."""
+    return _Classifier(
+        tomllib.loads(_RULES_FILE.read_text(encoding="utf-8")),
+        tomllib.loads(_KNOWN_FILE.read_text(encoding="utf-8")),
+    )
