@@ -185,6 +185,10 @@ class Redactor:
             self._known_hosts.setdefault(name)
         return self._pseudonym("host", name)
 
+    def knows_only_words(self) -> bool:
+        """Whether no host that is known by name looks like a number or an id in hexadecimal digits."""
+        return not any(re.fullmatch(r"[0-9a-f.e+-]*", host.lower()) for host in self._known_hosts)
+
     def mask(self, texts: Sequence[str]) -> list[str]:
         """The texts with everything masked that a rule knows; the same length, in the same order."""
         masked = list(texts)

@@ -19,6 +19,8 @@ from tokenpath.ingest.reader import Options, Reader, stored_bytes
 
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
+_HOLDS_NO_SECRET = r"^(?:[0-9a-f]*|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
+"""Numbers and ids in lower-case hexadecimal digits: no rule of `core.redact` can match one of them."""
 
 
 @dataclass
@@ -169,7 +171,7 @@ def _mask_array(array: pa.Array, redactor: Redactor) -> pa.Array:
     """The same column with every text masked; one masking for each distinct text of a dictionary."""
     types = pa.types
     if types.is_dictionary(array.type):
-        texts = pa.array(redactor.mask(array.dictionary.to_pylist()), pa.string())
+        texts = _mask_distinct(array.dictionary, redactor)
         return pa.DictionaryArray.from_arrays(array.indices, texts)
     if types.is_map(array.type):
         items = _mask_array(array.items, redactor)
@@ -181,6 +183,17 @@ def _mask_array(array: pa.Array, redactor: Redactor) -> pa.Array:
         return masked if not array.null_count else _with_nulls(masked, array)
     distinct = array.dictionary_encode()
     return _mask_array(distinct, redactor).cast(pa.string())
+
+
+def _mask_distinct(texts: pa.Array, redactor: Redactor) -> pa.Array:
+    """Distinct texts masked; numbers and hexadecimal ids, of which there are many, are not looked at."""
+    import pyarrow.compute as pc
+
+    if not redactor.knows_only_words():
+        return pa.array(redactor.mask(texts.to_pylist()), pa.string())
+    looked_at = pc.invert(pc.match_substring_regex(texts, _HOLDS_NO_SECRET))
+    masked = redactor.mask(texts.filter(looked_at).to_pylist())
+    return pc.replace_with_mask(texts.cast(pa.string()), looked_at, pa.array(masked, pa.string()))
 
 
 def _with_nulls(masked: pa.Array, original: pa.Array) -> pa.Array:

@@ -1,0 +1,50 @@
+"""What the builder masks: every text but numbers and ids, which no rule can match."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.compare import rows
+from ingest.planted import SECRETS
+from tokenpath.core.redact import RULES, Redactor
+from tokenpath.ingest.builder import _HOLDS_NO_SECRET, CaptureBuilder
+from tokenpath.ingest.formats import readers
+from tokenpath.ingest.reader import Options
+
+
+def masked(folder: Path, texts: list[str], *, host: str | None = None) -> list[str]:
+    path = folder / "a.json"
+    path.write_bytes(b"{}")
+    redactor = Redactor()
+    if host is not None:
+        redactor.host(host)
+    builder = CaptureBuilder(readers()[0], path, Options(redactor=redactor))
+    builder.add_rows("setting", [{"name": "x", "value": text} for text in texts])
+    return rows(builder.finish(), "setting", "value")
+
+
+@given(st.from_regex(_HOLDS_NO_SECRET, fullmatch=True))
+def test_no_rule_matches_what_is_not_looked_at(text: str) -> None:
+    assert not any(rule.pattern.search(text) for rule in RULES)
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_every_secret_is_looked_at(secret: str) -> None:
+    assert re.match(_HOLDS_NO_SECRET, secret) is None
+
+
+def test_numbers_and_ids_stay_beside_secrets(tmp_path: Path) -> None:
+    texts = ["0.25", "deadbeef", "10.214.33.7:29500", "-3", "1e9", "hf_" + "aB3" * 12]
+    found = masked(tmp_path, texts)
+    assert [found[at] for at in (0, 1, 3, 4)] == [texts[at] for at in (0, 1, 3, 4)]
+    assert found[2] == "address-0:29500"
+    assert found[5] == "[masked]"
+
+
+def test_a_host_that_looks_like_an_id_is_masked(tmp_path: Path) -> None:
+    assert masked(tmp_path, ["cafe1234", "beef"], host="cafe1234") == ["host-0", "beef"]
