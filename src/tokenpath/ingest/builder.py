@@ -19,7 +19,7 @@ from tokenpath.ingest.reader import Options, Reader, stored_bytes
 
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
-_HOLDS_NO_SECRET = r"^(?:[0-9a-f]*|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
+_NOTHING_TO_MASK = r"^(?:[0-9a-f]*|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
 """Numbers and ids in lower-case hexadecimal digits: no rule of `core.redact` can match one of them."""
 
 
@@ -65,17 +65,23 @@ class CaptureBuilder:
         """Events seen in the file, skipped ones included; the reader counts them."""
         self.origin = Origin()
         """What the file says about itself."""
+        self._others: list[tuple[Origin, int]] = []
+
+    def add_source(self, origin: Origin, num_events: int) -> int:
+        """A further row of `source` for the same file, such as another process; its `source_id`."""
+        self._others.append((origin, num_events))
+        return len(self._others)
 
     def add(self, table: str, columns: Mapping[str, Sized]) -> int:
-        """Append rows to a table, `source_id` excepted; the number of the first of them.
+        """Append rows to a table; the number of the first of them.
 
-        Every text is masked here. CaptureError for columns that the table does not declare.
+        Without `source_id` they are of the first source. Every text is masked here. CaptureError for columns that the table does not declare.
         """
         first = self.num_rows(table)
         num_rows = len(next(iter(columns.values()), ()))
         if num_rows:
             masked = {name: self._masked(table, name, values) for name, values in columns.items()}
-            masked["source_id"] = np.zeros(num_rows, np.int32)
+            masked.setdefault("source_id", np.zeros(num_rows, np.int32))
             self._parts.setdefault(table, []).append(build_table(table, masked))
         return first
 
@@ -119,31 +125,34 @@ class CaptureBuilder:
         return Capture({"source": self._source(), **tables})
 
     def _source(self) -> pa.Table:
-        origin, redactor = self.origin, self._redactor
-        return build_table(
-            "source",
-            {
-                "path": [redactor.mask_one(self._path.name)],
-                "format": [self._reader.name],
-                "reader_version": pa.array([self._reader.version], pa.int32()),
-                "sha256": pa.array([_sha256(self._path)], pa.string()),
-                "num_bytes": [stored_bytes(self._path)],
-                "trace_id": pa.array([redactor.mask_one(origin.trace_id)], pa.string()),
-                "base_time_ns": pa.array([origin.base_time_ns], pa.int64()),
-                "clock_offset_ns": [origin.clock_offset_ns],
-                "clock": [origin.clock],
-                "rank": pa.array([origin.rank], pa.int32()),
-                "world_size": pa.array([origin.world_size], pa.int32()),
-                "rank_source": pa.array([origin.rank_source], pa.string()),
-                "host": pa.array(
-                    [None if origin.host is None else redactor.host(origin.host)], pa.string()
-                ),
-                "profiler": pa.array([redactor.mask_one(origin.profiler)], pa.string()),
-                "state": [origin.state],
-                "num_events": [self.num_events],
-                "num_skipped": [self.losses.num_dropped()],
-            },
-        )
+        redactor = self._redactor
+        origins = [(self.origin, self.num_events), *self._others]
+        same = {
+            "path": redactor.mask_one(self._path.name),
+            "format": self._reader.name,
+            "reader_version": self._reader.version,
+            "sha256": _sha256(self._path),
+            "num_bytes": stored_bytes(self._path),
+        }
+        rows = [
+            same
+            | {
+                "trace_id": redactor.mask_one(origin.trace_id),
+                "base_time_ns": origin.base_time_ns,
+                "clock_offset_ns": origin.clock_offset_ns,
+                "clock": origin.clock,
+                "rank": origin.rank,
+                "world_size": origin.world_size,
+                "rank_source": origin.rank_source,
+                "host": None if origin.host is None else redactor.host(origin.host),
+                "profiler": redactor.mask_one(origin.profiler),
+                "state": origin.state,
+                "num_events": num_events,
+                "num_skipped": 0 if number else self.losses.num_dropped(),
+            }
+            for number, (origin, num_events) in enumerate(origins)
+        ]
+        return build_table("source", {name: [row[name] for row in rows] for name in rows[0]})
 
     def _masked(self, table: str, name: str, values: Sized) -> Sized:
         kind = TABLES[table].column(name).type if _has(table, name) else ""
@@ -191,7 +200,7 @@ def _mask_distinct(texts: pa.Array, redactor: Redactor) -> pa.Array:
 
     if not redactor.knows_only_words():
         return pa.array(redactor.mask(texts.to_pylist()), pa.string())
-    looked_at = pc.invert(pc.match_substring_regex(texts, _HOLDS_NO_SECRET))
+    looked_at = pc.invert(pc.match_substring_regex(texts, _NOTHING_TO_MASK))
     masked = redactor.mask(texts.filter(looked_at).to_pylist())
     return pc.replace_with_mask(texts.cast(pa.string()), looked_at, pa.array(masked, pa.string()))
 
