@@ -10,6 +10,7 @@ from tokenpath.capture.nesting import Int32s, innermost, parents
 from tokenpath.core.units import INT64_MIN
 from tokenpath.stitch.hardware import resolve_devices
 from tokenpath.stitch.runs import match, runs_of
+from tokenpath.stitch.step_join import join_steps
 from tokenpath.stitch.steps import find_steps, step_of_kernel
 
 
@@ -22,7 +23,7 @@ def link(capture: Capture) -> Capture:
     - `kernel.op_id`: the operator around the launch; where the launch is not in the file, the one with
       the kernel's external id that began before it (external ids alone name unrelated operators in
       traces of some profilers);
-    - `step`, `kernel.step_id`: see `stitch.steps`;
+    - `step`, `kernel.step_id`: see `stitch.steps`; a profiled step to the scheduler's: `stitch.step_join`;
     - `device.hardware`: see `stitch.hardware`.
     """
     parent_op, op_of_call = _link_host(capture)
@@ -44,12 +45,29 @@ def link(capture: Capture) -> Capture:
         }
     )
     linked = resolve_devices(linked)
-    if capture.num_rows("step") == 0:
-        linked = linked.replace({"step": find_steps(linked)})
+    linked = join_steps(_with_profiled_steps(linked))
     if capture.num_rows("kernel") and linked.num_rows("step"):
         column = {"step_id": step_of_kernel(linked)}
         linked = linked.replace({"kernel": _with(linked["kernel"], column)})
     return linked
+
+
+def _with_profiled_steps(capture: Capture) -> Capture:
+    """Steps that annotations show stand first; those of a scheduler's log follow, ids moved along."""
+    codes, names = capture.codes("step", "observer")
+    if "profiler" in {names[code] for code in np.unique(codes) if code >= 0}:
+        return capture
+    found = find_steps(capture)
+    if found.num_rows == 0 or capture.num_rows("step") == 0:
+        return capture.replace({"step": found}) if found.num_rows else capture
+    both = pa.concat_tables([found, capture["step"]]).unify_dictionaries().combine_chunks()
+    moved = {"step": both}
+    if capture.num_rows("request_step"):
+        table = capture["request_step"]
+        at = table.schema.get_field_index("step_id")
+        ids = pa.array(capture.ids("request_step", "step_id") + np.int32(found.num_rows))
+        moved["request_step"] = table.set_column(at, table.schema.field(at), ids)
+    return capture.replace(moved)
 
 
 def _link_host(capture: Capture) -> tuple[Int32s, Int32s]:

@@ -6,6 +6,7 @@ Forms read (N and T tokens, R requests, sq/sk summed query and key lengths):
   `execute_N_context_R(sq..sk..sqsq..sqsk..)_generation_R(...)` (vllm PR 22496, PR 37524)
 - SGLang: `step[DECODE bs=32]`, `step[EXTEND bs=15 toks=15360]`, `step[MIXED ...]`
 - ATOM: `prefill[bs= tok= ...]`, `decode[bs=117/128 tok= ...]`
+- a recorder's `tokenpath.step:N` or `vllm.step:N` around a worker's call: the engine's number of the step
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from tokenpath.capture.capture import NO_ID, Capture, build_table
+from tokenpath.capture.capture import NO_ID, Capture, build_table, nullable
 from tokenpath.capture.nesting import Int32s, innermost, parents
 from tokenpath.stitch.runs import runs_of
+
+NO_NUMBER = -1
+"""What an unknown number of a step reads as."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class StepLabel:
     """Tokens computed for them."""
     sum_decode_kv_tokens: int | None = None
     """Summed key length of the decode requests."""
+    number: int | None = None
+    """The engine's own number of the step."""
 
 
 _VLLM = re.compile(
@@ -51,7 +58,9 @@ _FIELD = re.compile(r"([a-z_]+)=(\d+)", re.ASCII)
 _SUMS = re.compile(r"sq(\d+)sk(\d+)", re.ASCII)
 _PHASE = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 
-_PRECEDENCE = ("vllm", "sglang", "atom", "profiler")
+_NUMBERED = re.compile(r"(?:vllm|tokenpath)\.step:(\d{1,18})$", re.ASCII)
+_NUMBER = "number"
+_PRECEDENCE = ("vllm", "sglang", "atom", _NUMBER, "profiler")
 """Where a file has several kinds (SGLang nests `step[...]` in `execute_...`), the first one counts."""
 
 
@@ -74,6 +83,8 @@ def read_label(name: str) -> StepLabel | None:
             decode_tokens,
             decode_kv,
         )
+    if match := _NUMBERED.match(name):
+        return StepLabel(_NUMBER, number=int(match[1]))
     if match := _SGLANG.match(name):
         kind, rest = match.groups()
         fields = {key: int(value) for key, value in _FIELD.findall(rest)}
@@ -132,10 +143,38 @@ def find_steps(capture: Capture) -> pa.Table:
     for name in StepLabel.__dataclass_fields__:
         columns[name] = [getattr(label, name) for label in found]
     columns["engine"] = [
-        "sglang" if is_sglang[number] else label.engine
+        "sglang" if is_sglang[number] else None if label.engine == _NUMBER else label.engine
         for number, label in zip(source[row], found, strict=True)
     ]
+    columns["observer"] = ["profiler"] * len(row)
+    columns["number"] = nullable(_numbers(capture, row, of_row, labels, codes), NO_NUMBER)
     return build_table("step", columns)
+
+
+def _numbers(
+    capture: Capture,
+    row: NDArray[np.int64],
+    of_row: NDArray[np.object_],
+    labels: list[StepLabel | None],
+    codes: Int32s,
+) -> NDArray[np.int64]:
+    """The engine's number of each step: of the numbered range on its thread that it is, or lies in."""
+    marks = np.flatnonzero(of_row == _NUMBER)
+    result = np.full(len(row), NO_NUMBER, np.int64)
+    if len(marks) == 0:
+        return result
+    thread, start, end = (
+        capture.ids("range", "thread_id"),
+        capture.int64("range", "start_ns"),
+        capture.int64("range", "end_ns"),
+    )
+    group, begin, close = thread[marks], start[marks], end[marks]
+    around = innermost(
+        group, begin, close, parents(group, begin, close), thread[row], start[row], end[row]
+    )
+    number = np.array([getattr(labels[code], "number", NO_NUMBER) for code in codes[marks]])
+    result[around >= 0] = number[around[around >= 0]]
+    return result
 
 
 def step_of_kernel(capture: Capture) -> Int32s:

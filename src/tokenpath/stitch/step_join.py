@@ -1,0 +1,153 @@
+"""The steps that a profiler saw are steps of the scheduler's own log: which ones.
+
+A step's number on both sides decides, if shapes agree; else order, shape and time (`stitch.alignment`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokenpath.capture.capture import NO_ID, Capture, nullable
+from tokenpath.stitch.alignment import Series, align
+
+Int64s = NDArray[np.int64]
+_UNKNOWN = -1
+BY_NUMBER = "step number"
+BY_ORDER = "order, shape and time"
+_MIN_AGREEMENT = 0.9
+"""Numbers that lead to steps of another shape more often than this allows are not the same numbers."""
+MIN_PROBABILITY = 0.9
+"""A step that is less sure is not linked."""
+
+
+def join_steps(capture: Capture) -> Capture:
+    """The capture with `scheduler_step_id`, `linked_by` and `confidence` of profiled steps filled in.
+
+    A profiled step is only linked where the probability of the link is at least MIN_PROBABILITY. Each
+    profiled source is joined to the one scheduler that fits it best.
+    """
+    step = capture["step"]
+    if step.num_rows == 0:
+        return capture
+    codes, names = capture.codes("step", "observer")
+    observer = np.array([*names, ""], object)[codes]
+    profiled = np.flatnonzero(observer == "profiler")
+    scheduled = np.flatnonzero((observer == "scheduler") | (observer == "log"))
+    if len(profiled) == 0 or len(scheduled) == 0:
+        return capture
+    source, engine = capture.ids("step", "source_id"), capture.ids("step", "engine_id")
+    found = np.full(step.num_rows, NO_ID, np.int32)
+    probability = np.full(step.num_rows, np.nan)
+    how = np.full(step.num_rows, None, object)
+    steps = _Steps(capture)
+    for one in np.unique(source[profiled]):
+        mine = profiled[source[profiled] == one]
+        best: tuple[float, Int64s, NDArray[np.float64], str] | None = None
+        for key in np.unique(np.stack((source[scheduled], engine[scheduled])), axis=1).T:
+            theirs = scheduled[(source[scheduled] == key[0]) & (engine[scheduled] == key[1])]
+            rows, sure, by = _join_one(steps, mine, theirs)
+            score = float(sure.sum())
+            if best is None or score > best[0]:
+                best = score, rows, sure, by
+        if best is not None:
+            linked = (best[1] >= 0) & (best[2] >= MIN_PROBABILITY)
+            found[mine[linked]] = best[1][linked]
+            probability[mine[linked]] = best[2][linked]
+            how[mine[linked]] = best[3]
+    return _with_links(capture, found, probability, how)
+
+
+class _Steps:
+    """Columns of the step table that a join looks at."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.start = capture.int64("step", "start_ns")
+        # The worker's own call is what a profiler sees, where the scheduler's log has it.
+        called = capture.int64("step", "execute_start_ns", _UNKNOWN)
+        self.start = np.where(called == _UNKNOWN, self.start, called)
+        self.number = capture.int64("step", "number", _UNKNOWN)
+        self.requests = self._sum(capture, "num_prefill_requests", "num_decode_requests")
+        self.tokens = self._sum(capture, "num_prefill_tokens", "num_decode_tokens")
+        clocks = capture["source"]["clock"].to_pylist()
+        self.is_epoch = np.array([clock == "epoch" for clock in clocks], bool)
+        self.source = capture.ids("step", "source_id")
+
+    @staticmethod
+    def _sum(capture: Capture, one: str, two: str) -> Int64s:
+        first, second = (capture.int64("step", name, _UNKNOWN) for name in (one, two))
+        result: Int64s = np.where((first >= 0) & (second >= 0), first + second, _UNKNOWN)
+        return result
+
+    def series(self, rows: Int64s) -> Series:
+        """These rows for an alignment."""
+        return Series(
+            self.start[rows],
+            self.requests[rows],
+            self.tokens[rows],
+            bool(self.is_epoch[self.source[rows[0]]]),
+        )
+
+
+def _join_one(
+    steps: _Steps, mine: Int64s, theirs: Int64s
+) -> tuple[Int64s, NDArray[np.float64], str]:
+    """(row of the scheduler's step for each profiled one, its probability, how it was found)."""
+    mine_in_order = np.argsort(steps.start[mine], kind="stable")
+    theirs = theirs[np.argsort(steps.start[theirs], kind="stable")]
+    by_number = _by_number(steps, mine, theirs)
+    if by_number is not None:
+        return by_number, np.where(by_number >= 0, 1.0, 0.0), BY_NUMBER
+    # Steps without tokens never reach a worker.
+    theirs = theirs[steps.tokens[theirs] != 0]
+    if len(theirs) == 0:
+        return np.full(len(mine), NO_ID), np.zeros(len(mine)), BY_ORDER
+    aligned = align(steps.series(mine[mine_in_order]), steps.series(theirs))
+    rows, sure = np.full(len(mine), NO_ID, np.int64), np.zeros(len(mine))
+    known = aligned.row >= 0
+    rows[mine_in_order[known]] = theirs[aligned.row[known]]
+    sure[mine_in_order] = aligned.probability
+    return rows, sure, BY_ORDER
+
+
+def _by_number(steps: _Steps, mine: Int64s, theirs: Int64s) -> Int64s | None:
+    """By the engine's numbers; None where there are none, or where they are of another run."""
+    has_number = steps.number[mine] != _UNKNOWN
+    known = steps.number[theirs]
+    theirs, known = theirs[known != _UNKNOWN], known[known != _UNKNOWN]
+    if not has_number.any() or len(known) == 0:
+        return None
+    order = np.argsort(known, kind="stable")
+    theirs, known = theirs[order], known[order]
+    if (np.diff(known) == 0).any():
+        return None
+    wanted = steps.number[mine]
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    hit = has_number & (known[place] == wanted)
+    rows = np.where(hit, theirs[place], NO_ID)
+    same = np.ones(len(mine), bool)
+    for values in (steps.requests, steps.tokens):
+        both = hit & (values[mine] >= 0) & (values[np.maximum(rows, 0)] >= 0)
+        same &= ~both | (values[mine] == values[np.maximum(rows, 0)])
+    if not hit.any() or (same & hit).sum() < _MIN_AGREEMENT * hit.sum():
+        return None
+    return np.where(same, rows, NO_ID)
+
+
+def _with_links(
+    capture: Capture,
+    found: NDArray[np.int32],
+    probability: NDArray[np.float64],
+    how: NDArray[np.object_],
+) -> Capture:
+    step = capture["step"]
+    columns: dict[str, pa.Array] = {
+        "scheduler_step_id": nullable(found, NO_ID),
+        "confidence": pa.array(probability, mask=np.isnan(probability)),
+        "linked_by": pa.array(how.tolist(), pa.string()).dictionary_encode(),
+    }
+    for name, values in columns.items():
+        at = step.schema.get_field_index(name)
+        step = step.set_column(at, step.schema.field(name), values)
+    return capture.replace({"step": step})
