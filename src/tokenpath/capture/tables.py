@@ -41,7 +41,7 @@ _DECLARED = (
         ("clock", "text", "`epoch` (ns since 1970) or `monotonic` (unknown origin)"),
         ("rank", "int32", "rank in the job", "unknown"),
         ("world_size", "int32", "ranks in the job", "unknown"),
-        ("rank_source", "text", "`distributedInfo`, `file name` or `caller`", "rank unknown"),
+        ("rank_source", "text", "`distributedInfo`, `file name`, `MPI` or `caller`", "rank unknown"),
         ("host", "text", "pseudonym of the host", "unknown"),
         ("profiler", "text", "what wrote it, as far as the file says", "unknown"),
         ("state", "text", "`measured`, `synthetic` or `simulated`"),
@@ -150,6 +150,7 @@ _DECLARED = (
         _END,
         ("name", "text", "label"),
         ("external_id", "int64", "id that joins host and device side", "not in the file"),
+        ("domain", "text", "NVTX domain or library that made it", "the default one, or none"),
     ),
     _table(
         "kernel",
