@@ -1,77 +1,141 @@
-"""How long a launch takes to reach the device, learnt from the capture, and what long launches mean."""
+"""Latency parts add up exactly, and equal those that a slow walk along the clock finds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from explaining import GEMM, absent, report_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ingest.traces import Trace
+from explain.serving import Engine, Request, capture_of, run
+from tokenpath.capture.capture import Capture
+from tokenpath.capture.validate import validate
+from tokenpath.explain.latency import PARTS, Latency, latencies
 
-
-def spaced(count: int, latency_us: int) -> Trace:
-    """Kernels every 100 us, each launched this long before it starts, the device idle by then."""
-    trace = Trace()
-    for number in range(count):
-        at = 100 * number
-        trace.launched(GEMM, launch_us=at, start_us=at + latency_us, dur_us=10, launch_dur_us=2)
-    return trace
+KEYS = [key for key, _ in PARTS]
 
 
-def queued(trace: Trace, at_us: int) -> Trace:
-    """After 30 us of work a kernel launched 15 us before it starts, with 5 us of nothing between."""
-    trace.launched(GEMM, launch_us=at_us, start_us=at_us + 10, dur_us=30)
-    return trace.launched(
-        GEMM, launch_us=at_us + 30, start_us=at_us + 45, dur_us=5, launch_dur_us=2
-    )
+def by_kind(capture: Capture) -> dict[tuple[str, str], Latency]:
+    return {(found.observer, found.kind): found for found in latencies(capture)}
 
 
-def test_without_samples_twenty_microseconds_are_latency(tmp_path: Path) -> None:
-    report = report_of(queued(Trace(), 0), tmp_path)
-    assert absent(report, "idle") == {"launch_latency": 5_000}
+def slow_parts(engine: Engine, request: Request, observer: str, kind: str) -> dict[str, int]:
+    """The same parts of one request by walking from step to step."""
+    parts = dict.fromkeys(KEYS, 0)
+    emitting = [
+        number
+        for number, step in enumerate(engine.steps)
+        if any(name == request.name and emits for name, _, _, _, emits in step["members"])
+    ]
+    assert request.first_step is not None
+    first, last = request.first_step, emitting[0]
+    if kind == "ttft":
+        start = engine.steps[first]["marks"][0]
+        parts["send"] = request.queued_ns - request.sent_ns if observer == "client" else 0
+        parts["queue"] = start - request.queued_ns
+        if observer == "client":
+            parts["delivery"] = request.client_ns[0] - request.tokens_ns[0]
+    else:
+        first, last = emitting[0] + 1, emitting[-1]
+        if observer == "client":
+            late = [
+                seen - gave for seen, gave in zip(request.client_ns, request.tokens_ns, strict=True)
+            ]
+            parts["delivery"] = late[-1] - late[0]
+    for number in range(first, last + 1):
+        a, b, c, d, e = engine.steps[number]["marks"]
+        if number > first or kind == "decode":
+            parts["gaps"] += a - engine.steps[number - 1]["marks"][4]
+        members = {member[0]: member for member in engine.steps[number]["members"]}
+        if request.name not in members:
+            parts["not_scheduled"] += e - a
+            continue
+        parts["scheduling"] += b - a
+        parts["gaps"] += c - b
+        parts["output"] += e - d
+        tokens = members[request.name][2]
+        total = sum(member[2] for member in members.values())
+        own = (d - c) * tokens // total
+        decode = sum(member[2] for member in members.values() if member[1] == "decode")
+        prefill = total - decode
+        others = prefill if tokens <= 1 and decode else max(prefill - tokens, 0)
+        by_prefill = min((d - c) * others // total, d - c - own)
+        parts["own_compute"] += own
+        parts["others_prefill"] += by_prefill
+        parts["others_decode"] += d - c - own - by_prefill
+    return parts
 
 
-def test_the_capture_says_how_long_launches_take(tmp_path: Path) -> None:
-    """25 launches onto an idle device took 6 us: one that took 13 was queued behind its stream."""
-    report = report_of(queued(spaced(25, 6), 2500), tmp_path)
-    assert absent(report, "idle")["stream_dependency"] == 5_000
-    assert "launch_latency" not in absent(report, "idle")
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from([16, 64, 512]))
+def test_parts_equal_those_of_a_slow_walk(seed: int, num_requests: int, budget: int) -> None:
+    engine = run(seed, num_requests, budget)
+    capture = capture_of(engine)
+    validate(capture)
+    found = by_kind(capture)
+    assert set(found) == {(o, k) for o in ("client", "engine") for k in ("ttft", "decode")}
+    of_name = {request.name: request for request in engine.requests}
+    for (observer, kind), latency in found.items():
+        assert (latency.parts_ns.sum(axis=1) == latency.total_ns).all()
+        assert (latency.parts_ns[:, KEYS.index("unresolved")] == 0).all()
+        for name, parts in zip(latency.request_id, latency.parts_ns.tolist(), strict=True):
+            expected = slow_parts(engine, of_name[name], observer, kind)
+            assert dict(zip(KEYS, parts, strict=True)) == expected, (name, observer, kind)
 
 
-def test_a_slow_device_makes_longer_ones_latency(tmp_path: Path) -> None:
-    report = report_of(queued(spaced(25, 40), 2600), tmp_path)
-    assert absent(report, "idle")["launch_latency"] == 5_000
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6))
+def test_sums_close_without_the_parts_of_steps(seed: int) -> None:
+    """A log that only has starts and ends: the whole step is the forward pass."""
+    found = by_kind(capture_of(run(seed), parts=False))
+    for latency in found.values():
+        assert (latency.parts_ns.sum(axis=1) == latency.total_ns).all()
+        for part in ("scheduling", "output", "unresolved"):
+            assert (latency.parts_ns[:, KEYS.index(part)] == 0).all()
 
 
-def test_a_late_launch_explains_the_whole_gap(tmp_path: Path) -> None:
-    """From idle to launch the host, from launch to start the way: one gap, one cause."""
-    report = report_of(spaced(3, 6), tmp_path)
-    assert absent(report, "idle") == {"host_untraced": 2 * 90_000}
+def without(capture: Capture, *tables: str) -> Capture:
+    return Capture({name: capture[name] for name in capture if name not in tables})
 
 
-@pytest.mark.parametrize(
-    ("call_us", "cause"),
-    # A call that itself took 500 us and then returned: the host was at it (lazy loading, full queue).
-    [(500, "host_api"), (10, "queued_unexplained")],
-)
-def test_a_long_launch_call_is_the_host(call_us: int, cause: str, tmp_path: Path) -> None:
-    trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=10)
-    trace.launched(GEMM, launch_us=15, launch_dur_us=call_us, start_us=520, dur_us=10)
-    assert absent(report_of(trace, tmp_path), "idle") == {cause: 500_000}
+def test_without_steps_the_engine_is_one_part() -> None:
+    found = by_kind(without(capture_of(run(3)), "step", "request_step"))
+    ttft = found["client", "ttft"]
+    assert (ttft.parts_ns.sum(axis=1) == ttft.total_ns).all()
+    assert (ttft.parts_ns[:, KEYS.index("unresolved")] > 0).any()
+    assert (ttft.parts_ns[:, KEYS.index("queue")] > 0).any()
+    assert (ttft.parts_ns[:, KEYS.index("own_compute")] == 0).all()
+    decode = found["client", "decode"]
+    assert (decode.parts_ns[:, KEYS.index("unresolved")] == decode.total_ns).all()
 
 
-def test_a_call_that_outlives_its_work_is_not_when_the_host_was_ready(tmp_path: Path) -> None:
-    """A blocking copy returns after the copy: it had been launched all the same when it was called."""
-    trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=90)
-    trace.call("cudaMemcpy", 20, 100, correlation=3).memcpy(103, 10, correlation=3)
-    report = report_of(trace, tmp_path)
-    assert absent(report, "idle") == {"stream_dependency": 3_000}
+def test_only_a_client() -> None:
+    """Nothing of the inside is known, and nothing is invented."""
+    capture = without(capture_of(run(3)), "step", "request_step")
+    table = capture["request"]
+    client = [value == "client" for value in table["observer"].to_pylist()]
+    only = capture.replace({"request": table.filter(client)})
+    (decode, ttft) = sorted(latencies(only), key=lambda latency: latency.kind)
+    for latency in (decode, ttft):
+        assert (latency.parts_ns[:, KEYS.index("unresolved")] == latency.total_ns).all()
 
 
-def test_work_that_starts_within_its_own_long_call_waited_for_the_call(tmp_path: Path) -> None:
-    # The call begins while the device is busy and is still running when its kernel starts.
-    trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=90)
-    trace.launched(GEMM, launch_us=50, start_us=400, dur_us=10, launch_dur_us=400)
-    report = report_of(trace, tmp_path)
-    assert absent(report, "idle") == {"host_api": 300_000}
+def test_no_requests() -> None:
+    assert latencies(Capture({})) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_engines_do_not_mix(seed: int) -> None:
+    """Data-parallel ranks have steps at the same time; each request belongs to one."""
+    from tokenpath.capture.combine import combine
+
+    one, two = run(seed), run(seed + 100)
+    for request in two.requests:
+        request.name = "b" + request.name
+    for step in two.steps:
+        step["members"] = [("b" + name, *rest) for name, *rest in step["members"]]
+    both = by_kind(combine([capture_of(one), capture_of(two)]))
+    alone = by_kind(capture_of(one))
+    for key, latency in alone.items():
+        together = dict(zip(both[key].request_id, both[key].parts_ns.tolist(), strict=True))
+        for name, parts in zip(latency.request_id, latency.parts_ns.tolist(), strict=True):
+            assert together[name] == parts

@@ -1,0 +1,90 @@
+"""The scheduler's steps as a line without overlaps, each cut into what happened in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.core.units import INT64_MIN
+
+Int64s = NDArray[np.int64]
+_UNKNOWN = INT64_MIN
+
+
+@dataclass(frozen=True)
+class EngineSteps:
+    """Steps of one scheduler in order of time, made disjoint: a step begins when the one before has ended.
+
+    With asynchronous scheduling the next step is scheduled while this one runs; that time is this one's.
+    The four parts of a step add up to `end - start`.
+    """
+
+    row: Int64s
+    """Row of `step`."""
+    start: Int64s
+    """Start, or the end of the step before if that is later, ns."""
+    end: Int64s
+    """Outputs processed, ns."""
+    schedule_ns: Int64s
+    """Until the scheduler had decided; 0 where not recorded."""
+    dispatch_ns: Int64s
+    """Until a worker began; 0 where not recorded."""
+    execute_ns: Int64s
+    """Until the worker's call returned; the whole step where nothing is recorded."""
+    output_ns: Int64s
+    """Until outputs were processed: sampling, update of the requests; 0 where not recorded."""
+    prefill_tokens: Int64s
+    """Tokens computed for requests in prefill, -1 for unknown."""
+    decode_tokens: Int64s
+    """Tokens computed for requests in decode, -1 for unknown."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def gap_before_ns(self) -> Int64s:
+        """Time between the end of the step before and the start of this one; 0 for the first."""
+        return np.concatenate(([0], self.start[1:] - self.end[:-1])) if len(self) else self.start
+
+
+def engine_steps(capture: Capture) -> list[EngineSteps]:
+    """Those of each scheduler of the capture, by source and data-parallel rank."""
+    codes, names = capture.codes("step", "observer")
+    observer = np.array([*names, ""], object)[codes]
+    rows = np.flatnonzero(observer == "scheduler")
+    if len(rows) == 0:
+        return []
+    source, engine = capture.ids("step", "source_id")[rows], capture.ids("step", "engine_id")[rows]
+    keys, which = np.unique(np.stack((source, engine)), axis=1, return_inverse=True)
+    return [_of_rows(capture, rows[which.reshape(-1) == number]) for number in range(keys.shape[1])]
+
+
+def _of_rows(capture: Capture, rows: Int64s) -> EngineSteps:
+    start, end = capture.int64("step", "start_ns")[rows], capture.int64("step", "end_ns")[rows]
+    order = np.lexsort((start, end))
+    rows, start, end = rows[order], start[order], end[order]
+    # In order of their ends, the start of each is pushed behind the end of the one before.
+    start = np.maximum(start, np.concatenate(([start[0]], end[:-1])))
+    marks = [
+        capture.int64("step", name, _UNKNOWN)[rows]
+        for name in ("schedule_end_ns", "execute_start_ns", "execute_end_ns")
+    ]
+    scheduled, began, returned = marks
+    is_known = (scheduled != _UNKNOWN) & (began != _UNKNOWN) & (returned != _UNKNOWN)
+    scheduled = np.where(is_known, np.clip(scheduled, start, end), start)
+    began = np.where(is_known, np.clip(began, scheduled, end), start)
+    returned = np.where(is_known, np.clip(returned, began, end), end)
+    return EngineSteps(
+        rows,
+        start,
+        end,
+        scheduled - start,
+        began - scheduled,
+        returned - began,
+        end - returned,
+        capture.int64("step", "num_prefill_tokens", NO_ID)[rows],
+        capture.int64("step", "num_decode_tokens", NO_ID)[rows],
+    )
