@@ -7,7 +7,6 @@ is a row number of `op`. Hosts and users are stable pseudonyms.
 
 from __future__ import annotations
 
-from tokenpath.capture.schema import AT as _AT
 from tokenpath.capture.schema import END as _END
 from tokenpath.capture.schema import SOURCE as _SOURCE
 from tokenpath.capture.schema import START as _START
@@ -41,7 +40,12 @@ _DECLARED = (
         ("clock", "text", "`epoch` (ns since 1970) or `monotonic` (unknown origin)"),
         ("rank", "int32", "rank in the job", "unknown"),
         ("world_size", "int32", "ranks in the job", "unknown"),
-        ("rank_source", "text", "`distributedInfo`, `file name`, `MPI` or `caller`", "rank unknown"),
+        (
+            "rank_source",
+            "text",
+            "`distributedInfo`, `file name`, `MPI` or `caller`",
+            "rank unknown",
+        ),
         ("host", "text", "pseudonym of the host", "unknown"),
         ("profiler", "text", "what wrote it, as far as the file says", "unknown"),
         ("state", "text", "`measured`, `synthetic` or `simulated`"),
@@ -143,7 +147,7 @@ _DECLARED = (
         "a user, NVTX or engine annotation",
         _SOURCE,
         ("side", "text", "`host` or `device`"),
-        ("thread_id", "int32", "row of `thread` for a host range", "device range"),
+        ("thread_id", "int32", "row of `thread` for a host range", "device range, or not recorded"),
         ("device_id", "int32", "row of `device` for a device range", "host range"),
         ("stream_id", "int64", "stream of a device range", "host range"),
         _START,
@@ -256,20 +260,32 @@ _DECLARED = (
         ("created_ns", "int64", "the host asked for it", "not recorded"),
         ("start_ns", "int64", "the device began it", "not begun, or see `kernel_id`"),
         ("end_ns", "int64", "the device finished it", "not finished, or see `kernel_id`"),
-        ("call_stack", "string", "Python frames of the call, innermost first, `;`", "not recorded"),
+        ("duration_ns", "int64", "device time as the source measured it", "not measured"),
+        ("call_stack", "text", "Python frames of the call, innermost first, `;`", "not recorded"),
         ("match", "int64", "the same number on every rank's part of one collective", "unmatched"),
     ),
     _table(
         "memory_event",
         "one allocator event",
         _SOURCE,
-        _AT,
-        ("action", "text", "`alloc`, `free`, `segment_alloc`, `segment_free`, `oom`"),
+        ("at_ns", "int64", "time on the capture's clock", "not recorded, or before the recording"),
+        (
+            "action",
+            "text",
+            "`alloc`, `free_requested` (let go), `free` (given back), `segment_alloc`, `segment_free`, "
+            + "`segment_map`, `segment_unmap`, `oom`; in a timeline `preexisting`, `new_version`",
+        ),
         ("address", "int64", "address", "not recorded"),
-        ("bytes", "int64", "size (negative for a free)"),
+        (
+            "bytes",
+            "int64",
+            "size (negative for what is freed, is to be, or leaves a category)",
+        ),
         ("stream_id", "int64", "stream", "not recorded"),
         ("category", "text", "what the memory is for", "unknown"),
         ("frame_id", "int32", "row of `frame`", "not recorded"),
+        ("device_index", "int64", "device number in the file", "not recorded"),
+        ("call_stack", "text", "frames of the event, innermost first, `;`", "not recorded"),
     ),
     _table(
         "memory_block",
@@ -284,7 +300,7 @@ _DECLARED = (
         ("state", "text", "`allocated`, `pending_free`, `free`"),
         ("pool", "text", "`large`, `small` or a private pool", "not recorded"),
         ("stream_id", "int64", "stream", "not recorded"),
-        ("call_stack", "string", "frames of the allocation, innermost first, `;`", "not recorded"),
+        ("call_stack", "text", "frames of the allocation, innermost first, `;`", "not recorded"),
     ),
     _table(
         "trace_node",
