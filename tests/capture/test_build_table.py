@@ -32,6 +32,8 @@ def test_columns_left_out_are_null_and_the_order_is_the_declared_one():
             "stream_id": None,
             "category": None,
             "frame_id": None,
+            "device_index": None,
+            "call_stack": None,
         }
     ]
 

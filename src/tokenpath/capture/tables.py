@@ -272,8 +272,7 @@ _DECLARED = (
         (
             "action",
             "text",
-            "`alloc`, `free_requested` (let go), `free` (given back), `segment_alloc`, `segment_free`, "
-            + "`segment_map`, `segment_unmap`, `oom`; in a timeline `preexisting`, `new_version`",
+            "`alloc`, `free_requested`, `free`, `segment_alloc`, ..., `oom`: docs/formats/memory.md",
         ),
         ("address", "int64", "address", "not recorded"),
         (
