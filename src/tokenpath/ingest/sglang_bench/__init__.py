@@ -1,0 +1,1 @@
+"""Results of SGLang's bench_serving."""
