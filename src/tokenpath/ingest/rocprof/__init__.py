@@ -1,0 +1,1 @@
+"""AMD's rocprofv3: JSON, CSV and the rocpd database."""
