@@ -48,3 +48,17 @@ def test_numbers_and_ids_stay_beside_secrets(tmp_path: Path) -> None:
 
 def test_a_host_that_looks_like_an_id_is_masked(tmp_path: Path) -> None:
     assert masked(tmp_path, ["cafe1234", "beef"], host="cafe1234") == ["host-0", "beef"]
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character(tmp_path: Path) -> None:
+    """JSON may hold half of a pair; Arrow refuses it."""
+    path = tmp_path / "x"
+    path.write_text("x")
+    builder = CaptureBuilder(readers()[0], path, Options(keep_hosts=True))
+    builder.origin.host = "h\ud800"
+    builder.setting("name", "a\udc98b")
+    builder.add("thread", {"pid": ["1\ud800", "2"], "tid": ["1", "2"], "name": ["\udfff", None]})
+    capture = builder.finish()
+    assert not re.search("[\ud800-\udfff]", str(capture["thread"].to_pylist()))
+    assert "\ufffd" in capture["setting"]["value"].to_pylist()[0]
+    assert "\ufffd" in capture["source"]["host"].to_pylist()[0]

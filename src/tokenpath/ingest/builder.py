@@ -137,15 +137,15 @@ class CaptureBuilder:
         rows = [
             same
             | {
-                "trace_id": redactor.mask_one(origin.trace_id),
+                "trace_id": redactor.mask_one(_readable(origin.trace_id)),
                 "base_time_ns": origin.base_time_ns,
                 "clock_offset_ns": origin.clock_offset_ns,
                 "clock": origin.clock,
                 "rank": origin.rank,
                 "world_size": origin.world_size,
                 "rank_source": origin.rank_source,
-                "host": None if origin.host is None else redactor.host(origin.host),
-                "profiler": redactor.mask_one(origin.profiler),
+                "host": None if origin.host is None else redactor.host(_readable(origin.host)),
+                "profiler": redactor.mask_one(_readable(origin.profiler)),
                 "state": origin.state,
                 "num_events": num_events,
                 "num_skipped": 0 if number else self.losses.num_dropped(),
@@ -171,9 +171,24 @@ def _has(table: str, name: str) -> bool:
 
 
 def _texts(values: Sized, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode()
-    return pa.array(values, kind)
+    is_dictionary = pa.types.is_dictionary(kind)
+    plain = kind.value_type if is_dictionary else kind
+    try:
+        array = pa.array(values, plain)
+    except UnicodeEncodeError:
+        # JSON may hold half of a surrogate pair, which is no character.
+        array = pa.array(_readable(values), plain)
+    return array.dictionary_encode() if is_dictionary else array
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return [(_readable(key), _readable(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_readable(item) for item in value]
+    return value
 
 
 def _mask_array(array: pa.Array, redactor: Redactor) -> pa.Array:
