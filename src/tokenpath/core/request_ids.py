@@ -11,6 +11,7 @@ import re
 
 _PREFIX = re.compile(r"(?:chatcmpl|cmpl|embd|pooling|score|rerank|classify)-")
 _SUFFIX = re.compile(r"-(?P<choice>\d{1,4})(?:-[0-9a-f]{8})?$", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _ENGINE_SUFFIX = re.compile(r"-[0-9a-f]{8}$", re.ASCII)
 
 
@@ -25,14 +26,12 @@ def plain_request_id(text: str) -> tuple[str, int | None]:
         return text, None
     rest = text[prefix.end() :]
     # A random id of the API server's own is 32 hexadecimal digits or a UUID; its last group is no suffix.
-    suffix = None if _is_uuid(rest) else _SUFFIX.search(rest)
+    if _UUID.fullmatch(rest) is not None:
+        return rest, None
+    suffix = _SUFFIX.search(rest)
     if suffix is not None and suffix.start() > 0:
         return rest[: suffix.start()], int(suffix["choice"])
-    engine = None if _is_uuid(rest) else _ENGINE_SUFFIX.search(rest)
+    engine = _ENGINE_SUFFIX.search(rest)
     if engine is not None and engine.start() > 0:
         return rest[: engine.start()], None
     return rest or text, None
-
-
-def _is_uuid(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", text, re.ASCII) is not None

@@ -1,0 +1,1 @@
+"""OpenTelemetry traces, as JSON or protobuf. Start at `document`, then `batch`, then `requests`."""

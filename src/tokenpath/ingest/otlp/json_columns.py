@@ -1,0 +1,233 @@
+"""Spans from JSON lines without an object a span: Arrow's parser fills columns of a known schema.
+
+It reads the spellings that exporters write. Whatever it does not take (`None`) goes the way of
+`json_rows`, which gives the same columns and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from numpy.typing import NDArray
+
+from tokenpath.ingest.otlp.batch import (
+    KINDS,
+    NO_TIME,
+    STATUSES,
+    SpanBatch,
+    kind_of,
+    numbers_as_text,
+    status_of,
+)
+
+_KIND_NUMBER = re.compile(rb'"kind"\s*:\s*\d')
+_CODE_NUMBER = re.compile(rb'"code"\s*:\s*\d')
+_INT_NUMBER = re.compile(rb'"intValue"\s*:\s*[-\d]')
+_TIME_NUMBER = re.compile(rb'"startTimeUnixNano"\s*:\s*\d')
+_NEEDS_ROWS = (b'"kvlistValue"', b'"bytesValue"', b'"batches"', b'"instrumentationLibrarySpans"')
+"""What the schema does not hold; so do names in the protobuf spelling (`start_time_unix_nano`)."""
+_SNAKE = (b'_spans"', b'_unix_nano"', b'_id"', b'_value"')
+
+
+def decode(lines: bytes) -> SpanBatch | None:
+    """The spans of whole lines, or None when these lines need the other way."""
+    if any(mark in lines for mark in _NEEDS_ROWS):
+        return None
+    if any(mark in lines for mark in _SNAKE) and b'"startTimeUnixNano"' not in lines:
+        return None
+    schema = _schema(lines)
+    try:
+        # Arrow checks no UTF-8; text that is none would fail much later.
+        str(lines, "utf-8")
+        table = pj.read_json(
+            io.BytesIO(lines),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            ),
+        )
+        return _batch(table["resourceSpans"].combine_chunks(), lines)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """The attributes of a column of lists."""
+
+    offsets: NDArray[np.int32]
+    keys: pa.Array
+    texts: pa.Array
+    numbers: pa.Array
+
+
+def _schema(lines: bytes) -> pa.Schema:
+    """Fields that are read, with the types that these lines give them."""
+    whole = pa.int64() if _INT_NUMBER.search(lines) else pa.string()
+    time = pa.int64() if _TIME_NUMBER.search(lines) else pa.string()
+    kind = pa.int64() if _KIND_NUMBER.search(lines) else pa.string()
+    code = pa.int64() if _CODE_NUMBER.search(lines) else pa.string()
+    value = [
+        pa.field("stringValue", pa.string()),
+        pa.field("boolValue", pa.bool_()),
+        pa.field("intValue", whole),
+        pa.field("doubleValue", pa.float64()),
+    ]
+    if b'"arrayValue"' in lines:
+        items = pa.list_(pa.struct([pa.field("stringValue", pa.string())]))
+        value.append(pa.field("arrayValue", pa.struct([pa.field("values", items)])))
+    attributes = pa.list_(
+        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.struct(value))])
+    )
+    span = pa.struct(
+        [
+            *(pa.field(name, pa.string()) for name in ("traceId", "spanId", "parentSpanId")),
+            pa.field("name", pa.string()),
+            pa.field("kind", kind),
+            pa.field("startTimeUnixNano", time),
+            pa.field("endTimeUnixNano", time),
+            pa.field("attributes", attributes),
+            pa.field("status", pa.struct([("code", code), ("message", pa.string())])),
+            pa.field("events", pa.list_(pa.struct([("name", pa.string())]))),
+            pa.field("links", pa.list_(pa.struct([("spanId", pa.string())]))),
+        ]
+    )
+    scope = pa.struct(
+        [
+            pa.field("scope", pa.struct([("name", pa.string())])),
+            pa.field("spans", pa.list_(span)),
+        ]
+    )
+    resource = pa.struct(
+        [
+            pa.field("resource", pa.struct([("attributes", attributes)])),
+            pa.field("scopeSpans", pa.list_(scope)),
+        ]
+    )
+    return pa.schema([pa.field("resourceSpans", pa.list_(resource))])
+
+
+def _batch(requests: pa.Array, lines: bytes) -> SpanBatch | None:
+    if requests.null_count or len(requests) != _num_lines(lines):
+        return None
+    resources = pc.list_flatten(requests)
+    scopes = pc.list_flatten(pc.struct_field(resources, ["scopeSpans"]))
+    resource_of_scope = pc.list_parent_indices(pc.struct_field(resources, ["scopeSpans"]))
+    spans = pc.list_flatten(pc.struct_field(scopes, ["spans"]))
+    scope_of_span = pc.list_parent_indices(pc.struct_field(scopes, ["spans"]))
+    nulls = (column.null_count for column in (resources, scopes, spans))
+    if any(nulls) or pc.struct_field(scopes, ["spans"]).null_count:
+        return None
+    of_resource = _attributes(pc.struct_field(resources, ["resource", "attributes"]))
+    attributes = _attributes(pc.struct_field(spans, ["attributes"]))
+    if of_resource is None or attributes is None:
+        return None
+    message = pc.struct_field(spans, ["status", "message"])
+    if pc.any(pc.not_equal(message, "")).as_py():
+        return None
+    start, end = (_times(spans, name) for name in ("startTimeUnixNano", "endTimeUnixNano"))
+    service = _services(of_resource, len(resources)).take(resource_of_scope)
+    scope = pc.struct_field(scopes, ["scope", "name"])
+    return SpanBatch(
+        *(pc.struct_field(spans, [name]) for name in ("traceId", "spanId", "parentSpanId", "name")),
+        _named(pc.struct_field(spans, ["kind"]), KINDS, is_kind=True),
+        _named(pc.struct_field(spans, ["status", "code"]), STATUSES, is_kind=False),
+        service.take(scope_of_span),
+        pc.if_else(pc.equal(scope, ""), pa.scalar(None, pa.string()), scope).take(scope_of_span),
+        start,
+        end,
+        attributes.offsets,
+        attributes.keys,
+        attributes.texts,
+        attributes.numbers,
+        frozenset(_distinct(of_resource)),
+        _num_items(spans, "events"),
+        _num_items(spans, "links"),
+    )
+
+
+def _attributes(lists: pa.Array) -> _Attributes | None:
+    """None if a value is not one of the kinds that the schema knows."""
+    items = pc.list_flatten(lists)
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    keys = pc.struct_field(items, ["key"])
+    value = pc.struct_field(items, ["value"])
+    if items.null_count or keys.null_count or value.null_count:
+        return None
+    whole, real = (pc.struct_field(value, [name]) for name in ("intValue", "doubleValue"))
+    numbers = pc.coalesce(real, pc.cast(whole, pa.float64()))
+    flags = pc.cast(pc.struct_field(value, ["boolValue"]), pa.string())
+    texts = pc.coalesce(
+        pc.struct_field(value, ["stringValue"]), pc.cast(whole, pa.string()), flags
+    )
+    if value.type.get_field_index("arrayValue") >= 0:
+        arrays = _arrays(value)
+        if arrays is None:
+            return None
+        texts = pc.coalesce(texts, arrays)
+    texts = numbers_as_text(texts, numbers)
+    if texts.null_count or pc.any(pc.equal(keys, "")).as_py():
+        return None
+    return _Attributes(offsets, keys, texts, numbers)
+
+
+def _arrays(value: pa.Array) -> pa.Array | None:
+    """Arrays of texts as JSON; None if one holds something else, or needs escapes."""
+    lists = pc.struct_field(value, ["arrayValue", "values"])
+    items = pc.struct_field(pc.list_flatten(lists), ["stringValue"])
+    if items.null_count or pc.any(pc.match_substring_regex(items, '["\\\\[:cntrl:]]')).as_py():
+        return None
+    lengths = pc.list_value_length(lists)
+    if pc.any(pc.equal(lengths, 0)).as_py():
+        return None
+    offsets = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum(lengths.fill_null(0).to_numpy(zero_copy_only=False), out=offsets[1:])
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), '","')
+    quoted = pc.binary_join_element_wise('["', joined, '"]', "")
+    return pc.if_else(lists.is_valid(), quoted, pa.scalar(None, pa.string()))
+
+
+def _times(spans: pa.Array, name: str) -> NDArray[np.int64]:
+    times = pc.cast(pc.struct_field(spans, [name]), pa.int64()).fill_null(NO_TIME)
+    array = times.to_numpy(zero_copy_only=False)
+    return np.where(array > 0, array, NO_TIME)
+
+
+def _named(values: pa.Array, names: dict[int, str], *, is_kind: bool) -> pa.Array:
+    """Numbers or words of an enumeration as our names."""
+    encoded = values.dictionary_encode()
+    name_of = kind_of if is_kind else status_of
+    own = pa.array([name_of(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    return own.take(encoded.indices) if len(own) else pa.nulls(len(values), pa.string())
+
+
+def _services(resources: _Attributes, num_resources: int) -> pa.Array:
+    """service.name of each resource; the last one counts if there are several."""
+    found = np.full(num_resources, -1, np.int64)
+    at = np.flatnonzero(
+        pc.equal(resources.keys, "service.name").to_numpy(zero_copy_only=False)
+    )
+    found[np.searchsorted(resources.offsets, at, "right") - 1] = at
+    return resources.texts.take(pa.array(found, mask=found < 0))
+
+
+def _distinct(resources: _Attributes) -> list[tuple[str, str]]:
+    table = pa.table({"key": resources.keys, "text": resources.texts})
+    rows = table.group_by(["key", "text"]).aggregate([])
+    return list(zip(rows["key"].to_pylist(), rows["text"].to_pylist(), strict=True))
+
+
+def _num_items(spans: pa.Array, name: str) -> int:
+    return int(pc.sum(pc.list_value_length(pc.struct_field(spans, [name]))).as_py() or 0)
+
+
+def _num_lines(lines: bytes) -> int:
+    return sum(1 for line in lines.splitlines() if line.strip())
