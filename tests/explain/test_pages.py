@@ -32,12 +32,15 @@ SECTIONS = (
     "Example",
     "Known problems",
 )
-MAKERS = {"Finding": 0, "Note": 0, "IdleCode": 0}
+MAKERS = {"Finding": 0, "Note": 0, "IdleCode": 0, "_Claim": 0}
 """What makes a finding or note, and the position of its code."""
 LINES = range(25, 56)
 THRESHOLD = re.compile(r"`(\w+)\.([A-Z][A-Z_]+)`\s+=\s+([\d,.]+)(?:\s*(%|ns|us|ms|s)\b|\s*(%))?")
 SCALE = {"": 1, "%": 0.01, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-MEASURED_BY = ("artefacts", "exposure_findings", "findings", "gaps", "overlaps", "quality", "waits")
+MEASURED_BY = (
+    *("artefacts", "exposure_findings", "findings", "gaps", "overlaps", "quality", "waits"),
+    "serving_findings",
+)
 """Modules whose constants decide what is claimed."""
 NO_THRESHOLD = {"findings.MAX_EVIDENCE_ROWS"}
 """Constants of those modules that bound what is printed, not what is claimed."""
@@ -103,6 +106,8 @@ def codes_of(value: ast.expr, scope: ast.FunctionDef | ast.Module) -> list[str]:
         return codes_of(value.body, scope) + codes_of(value.orelse, scope)
     if isinstance(value, ast.Attribute) and value.attr == "code":
         return [code.code for code in IDLE_CODES]
+    if isinstance(value, ast.Subscript) and ast.unparse(value.slice) == "'code'":
+        return []  # of a source's note: SOURCE_CODES
     if isinstance(value, ast.Name):
         if isinstance(scope, ast.FunctionDef) and value.id in [a.arg for a in scope.args.args]:
             return []  # the callers are looked at

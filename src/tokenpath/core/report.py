@@ -226,6 +226,8 @@ class Report:
     """One a device, when there is more than one."""
     step_funnels: Sequence[Funnel] = ()
     """One a step range, when steps are known."""
+    request_funnels: Sequence[Funnel] = ()
+    """Latencies of requests: all of them summed, or those of the one that the report is about."""
     tables: Sequence[ShownTable] = ()
     """Idle causes, kernels, host."""
     timeline: Timeline | None = None

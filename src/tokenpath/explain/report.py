@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Kind, Status
@@ -18,6 +19,7 @@ from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.overview import overview
 from tokenpath.explain.request import WindowRequest
+from tokenpath.explain.serving import profiled_steps_only, serving, source_notes
 from tokenpath.explain.steps_table import step_funnels, steps_table
 from tokenpath.explain.worst import worst_gaps
 
@@ -29,8 +31,39 @@ def explain(capture: Capture, request: WindowRequest | None = None) -> tuple[Rep
 
     UsageError when the requested window does not exist.
     """
-    analysis = analyse(capture, request or WindowRequest())
-    return build_report(analysis), analysis
+    analysis = analyse(profiled_steps_only(capture), request or WindowRequest())
+    return with_serving(build_report(analysis), analysis, capture), analysis
+
+
+def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report:
+    """The report with what the capture says about requests; that leads where no device is seen."""
+    state = capture_state(capture)
+    found = serving(capture, Status.MEASURED if state == "measured" else Status(state))
+    report = replace(report, notes=[*report.notes, *source_notes(capture)])
+    if found is None:
+        return report
+    tables = [*found.tables, *report.tables]
+    if analysis.devices or capture.num_rows("op") or capture.num_rows("api_call"):
+        return replace(
+            report,
+            answer=(*report.answer, *found.answer),
+            findings=[*report.findings, *found.findings],
+            tables=tables,
+            request_funnels=found.funnels,
+        )
+    notes = [note for note in report.notes if note.code != "no-device-work"]
+    return replace(
+        report,
+        headline=" · ".join([found.headline, *([state.upper()] if state != "measured" else [])]),
+        answer=found.answer,
+        trust=Trust.GOOD if not notes else report.trust,
+        window=None,
+        funnel=None,
+        request_funnels=found.funnels,
+        findings=found.findings,
+        notes=notes,
+        tables=tables,
+    )
 
 
 def build_report(analysis: Analysis) -> Report:

@@ -98,6 +98,7 @@ def _fallback(report: Report, limits: Limits) -> str:
         notes=report.notes[: limits.notes],
         device_funnels=report.device_funnels[:_FALLBACK_DEVICES],
         step_funnels=(),
+        request_funnels=report.request_funnels[:_FALLBACK_DEVICES],
         dismissed=report.dismissed[: limits.notes],
     )
     shown = text.render(short, width=_FALLBACK_WIDTH, details=True)

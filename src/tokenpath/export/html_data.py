@@ -72,6 +72,7 @@ def page_data(report: Report, limits: Limits) -> dict[str, Any]:
         "funnel": None if report.funnel is None else _funnel(report.funnel),
         "withheld": wording.withheld_reason(report) if report.funnel is None else "",
         "devices": _overview(report.device_funnels, limits.devices, with_rows=True),
+        "requests": _overview(report.request_funnels, limits.devices, with_rows=True),
         "findings": [_finding(f, report) for f in report.findings[: limits.findings]],
         "findings_left_out": max(0, len(report.findings) - limits.findings),
         "dismissed": list(report.dismissed[: limits.notes]),

@@ -56,6 +56,7 @@ def document(report: Report) -> dict[str, Any]:
         "notes": [_note(note) for note in report.notes],
         "device_funnels": [funnel_tree(funnel) for funnel in report.device_funnels],
         "step_funnels": [funnel_tree(funnel) for funnel in report.step_funnels],
+        "request_funnels": [funnel_tree(funnel) for funnel in report.request_funnels],
         "tables": _unique("table", ((table.key, _table(table)) for table in report.tables)),
         "timeline": None if report.timeline is None else _timeline(report.timeline),
         "state": report.state,

@@ -304,6 +304,7 @@
   showHero();
   showFunnel();
   showOverview("devices", "Devices", data.devices, "devices");
+  showOverview("requests", "Requests", data.requests, "latencies");
   showFindings();
   showDismissed();
   showNotes();

@@ -48,6 +48,7 @@ def render(report: Report, *, width: int = 80, color: bool = False, details: boo
         _head(report, width),
         _funnel_section(report, width, color),
         _overview("by device", report.device_funnels, width),
+        *(_funnel(funnel, width, color) for funnel in report.request_funnels),
         _findings_section(report, width),
         _dismissed(report, width),
         _notes(report.notes, width),
