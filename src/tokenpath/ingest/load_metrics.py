@@ -111,8 +111,9 @@ class Figures:
                 "name": name,
                 "source_name": None if name == source_name else source_name,
                 "statistic": what,
-                "value": number / per,
-                "unit": METRICS[name][0] if name in METRICS else unit,
+                # A number of observations has no unit of the metric.
+                "value": number if what == "count" else number / per,
+                "unit": "1" if what == "count" else METRICS[name][0] if name in METRICS else unit,
                 "labels": dict(labels or {}),
             }
         )
