@@ -165,9 +165,7 @@ def _attributes(lists: pa.Array) -> _Attributes | None:
     whole, real = (pc.struct_field(value, [name]) for name in ("intValue", "doubleValue"))
     numbers = pc.coalesce(real, pc.cast(whole, pa.float64()))
     flags = pc.cast(pc.struct_field(value, ["boolValue"]), pa.string())
-    texts = pc.coalesce(
-        pc.struct_field(value, ["stringValue"]), pc.cast(whole, pa.string()), flags
-    )
+    texts = pc.coalesce(pc.struct_field(value, ["stringValue"]), pc.cast(whole, pa.string()), flags)
     if value.type.get_field_index("arrayValue") >= 0:
         arrays = _arrays(value)
         if arrays is None:
@@ -212,9 +210,7 @@ def _named(values: pa.Array, names: dict[int, str], *, is_kind: bool) -> pa.Arra
 def _services(resources: _Attributes, num_resources: int) -> pa.Array:
     """service.name of each resource; the last one counts if there are several."""
     found = np.full(num_resources, -1, np.int64)
-    at = np.flatnonzero(
-        pc.equal(resources.keys, "service.name").to_numpy(zero_copy_only=False)
-    )
+    at = np.flatnonzero(pc.equal(resources.keys, "service.name").to_numpy(zero_copy_only=False))
     found[np.searchsorted(resources.offsets, at, "right") - 1] = at
     return resources.texts.take(pa.array(found, mask=found < 0))
 

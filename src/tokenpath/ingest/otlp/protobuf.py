@@ -220,7 +220,10 @@ def _value(data: bytes, within: slice) -> tuple[str | None, float | None]:
             found = ("true" if value else "false"), None
         elif number in (5, 6, 7):
             plain = _plain(data, within, 0)
-            found = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, sort_keys=True), None
+            found = (
+                json.dumps(plain, separators=(",", ":"), ensure_ascii=False, sort_keys=True),
+                None,
+            )
     return found
 
 

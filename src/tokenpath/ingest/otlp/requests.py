@@ -238,9 +238,7 @@ def _counts(attributes: _Attributes, at: NDArray[np.int64]) -> dict[str, pa.Arra
     return found
 
 
-def _finish_reasons(
-    kept: Kept, attributes: _Attributes, at: NDArray[np.int64]
-) -> list[str | None]:
+def _finish_reasons(kept: Kept, attributes: _Attributes, at: NDArray[np.int64]) -> list[str | None]:
     texts = _picked(attributes.texts(dialects.FINISH), at)
     statuses = kept.status.take(pa.array(at)).to_pylist()
     return [
