@@ -23,7 +23,8 @@ def link(capture: Capture) -> Capture:
     - `kernel.op_id`: the operator around the launch; where the launch is not in the file, the one with
       the kernel's external id that began before it (external ids alone name unrelated operators in
       traces of some profilers);
-    - `step`, `kernel.step_id`: see `stitch.steps`; a profiled step to the scheduler's: `stitch.step_join`;
+    - `step`, `kernel.step_id`: see `stitch.steps`; kept where the source states it; a profiled step to
+      the scheduler's: `stitch.step_join`;
     - `device.hardware`: see `stitch.hardware`.
     """
     parent_op, op_of_call = _link_host(capture)
@@ -47,7 +48,8 @@ def link(capture: Capture) -> Capture:
     linked = resolve_devices(linked)
     linked = join_steps(_with_profiled_steps(linked))
     if capture.num_rows("kernel") and linked.num_rows("step"):
-        column = {"step_id": step_of_kernel(linked)}
+        stated, found = linked.ids("kernel", "step_id"), step_of_kernel(linked)
+        column = {"step_id": np.where(stated >= 0, stated, found).astype(np.int32)}
         linked = linked.replace({"kernel": _with(linked["kernel"], column)})
     return linked
 
