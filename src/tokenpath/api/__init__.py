@@ -9,11 +9,13 @@ from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
 from tokenpath.api.load import load
+from tokenpath.api.thread import Threaded, thread
 from tokenpath.explain.pages import about, codes
 from tokenpath.explain.request import WindowRequest
 
 __all__ = [
     "Explained",
+    "Threaded",
     "WindowRequest",
     "about",
     "codes",
@@ -21,4 +23,5 @@ __all__ = [
     "explain",
     "inspect",
     "load",
+    "thread",
 ]

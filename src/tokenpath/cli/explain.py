@@ -18,12 +18,21 @@ examples:
   tokenpath explain rank0.json.gz                     the answer, in 80 columns
   tokenpath explain run/ --details                    all ranks, with all tables
   tokenpath explain t.json --steps 10:20 --json       steps 10 to 19, as JSON
+  tokenpath explain t.json.gz --requests otel.jsonl --metrics metrics.prom --bench result.json
   tokenpath explain t.json --html report.html         one self-contained page
   tokenpath explain t.json --fail-on 'launch-bound>5%' --fail-on 'idle>10%'
   tokenpath explain --about launch-bound              what a finding means
 
 the same in Python: tokenpath.api.explain
 """
+
+
+_BESIDE = (
+    ("--requests", "request records: OpenTelemetry spans, request logs"),
+    ("--step-log", "the scheduler's steps"),
+    ("--metrics", "metric samples: Prometheus text, range queries"),
+    ("--bench", "results of a load generator"),
+)
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,6 +46,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input(parser, optional=True)
+    beside = parser.add_argument_group(
+        "what is known beside the trace; recognised by content, so it may stand among FILE as well"
+    )
+    for option, what in _BESIDE:
+        beside.add_argument(option, action="append", default=[], metavar="FILE", help=what)
     window = parser.add_argument_group("window")
     window.add_argument("--steps", metavar="A:B", help="steps A to B-1, counted from 0")
     window.add_argument("--from", dest="from_time", metavar="TIME", help="for example 20ms")
@@ -64,7 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(about(arguments.about), end="")
         return 0
-    if not arguments.paths:
+    paths = [*arguments.paths]
+    for option, _ in _BESIDE:
+        paths += getattr(arguments, option.strip("-").replace("-", "_"))
+    if not paths:
         raise UsageError("no file named", next_step="tokenpath explain FILE..., or --about CODE")
     from tokenpath.cli.limits import broken_limits, parse_limit
 
@@ -73,9 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenpath.api import explain
 
     with progress_bar() as progress:
-        result = explain(
-            arguments.paths, window=window, keep_hosts=arguments.keep_hosts, progress=progress
-        )
+        result = explain(paths, window=window, keep_hosts=arguments.keep_hosts, progress=progress)
     _write_files(arguments, result)
     if arguments.json:
         from tokenpath.export import json

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import convert, explain, inspect
+from tokenpath.cli import convert, explain, inspect, thread
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -18,6 +18,8 @@ _EPILOG = """\
 examples:
   tokenpath explain run/rank0.json.gz
   tokenpath explain run/ --html report.html
+  tokenpath explain trace.json.gz --requests otel.jsonl --metrics metrics.prom
+  tokenpath thread REQUEST_ID run.steps.jsonl.gz trace.json.gz
   tokenpath inspect trace.json
   tokenpath convert trace.json.gz --to capture/
 
@@ -35,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, inspect, convert):
+    for module in (explain, thread, inspect, convert):
         module.add_command(commands)
     return parser
 
