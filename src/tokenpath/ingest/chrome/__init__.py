@@ -1,0 +1,1 @@
+"""Chrome trace event JSON, as many tools write it and Perfetto reads it."""
