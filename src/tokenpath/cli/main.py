@@ -44,8 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; errors that a user can act on become one message and exit code 2."""
-    if "numpy" not in sys.modules:
-        # No BLAS is used here, and starting its threads costs NumPy's import a fifth of a CPU second.
+    if argv is None and "numpy" not in sys.modules:
+        # A process of our own. No BLAS is used here, and starting its threads costs NumPy's import a fifth of a CPU second.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parser = build_parser()
     arguments = parser.parse_args(argv)
