@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from tokenpath.ingest import fields
@@ -88,6 +89,14 @@ class Figures:
         """The names of all figures."""
         return {row["name"] for row in self._rows}
 
+    def value(self, name: str, what: str) -> float | None:
+        """The first figure of that name and statistic."""
+        for row in self._rows:
+            if row["name"] == name and row["statistic"] == what:
+                found: float = row["value"]
+                return found
+        return None
+
     def add(
         self,
         name: str,
@@ -106,13 +115,16 @@ class Figures:
         number = fields.real(value)
         if number is None:
             return False
+        if per != 1 and what != "count":
+            # In decimal, so that 18.26 ms is 0.01826 s.
+            number = float(Decimal(repr(number)) / Decimal(per))
         self._rows.append(
             {
                 "name": name,
-                "source_name": None if name == source_name else source_name,
+                "source_name": source_name,
                 "statistic": what,
                 # A number of observations has no unit of the metric.
-                "value": number if what == "count" else number / per,
+                "value": number,
                 "unit": "1" if what == "count" else METRICS[name][0] if name in METRICS else unit,
                 "labels": dict(labels or {}),
             }

@@ -30,7 +30,7 @@ TEXTS = ("model", "finish_reason", "trace_id")
 
 _NUMBERS = (*TIMES, *DURATIONS, *COUNTS)
 _NULL = INT64_MIN
-_BLOCK = 2**12
+_BLOCK = 2**11
 
 
 class RequestRows:

@@ -1,0 +1,1 @@
+"""Outputs of AIPerf and genai-perf."""
