@@ -220,7 +220,7 @@ _DECLARED = (
         "graph_node",
         "a node of a device graph",
         _SOURCE,
-        ("graph_id", "int64", "graph"),
+        ("graph_id", "int64", "graph", "not in the file"),
         ("node", "int64", "node within it"),
         ("op_name", "text", "operator at capture time", "unknown"),
         ("predecessors", "int64s", "nodes it waits for", "unknown"),

@@ -90,6 +90,10 @@ class CaptureBuilder:
         names = dict.fromkeys(name for row in rows for name in row)
         return self.add(table, {name: [row.get(name) for row in rows] for name in names})
 
+    def so_far(self) -> Capture:
+        """What has been added, for reading links between tables; it has no `source` yet."""
+        return Capture({name: _joined(parts) for name, parts in self._parts.items()})
+
     def num_rows(self, table: str) -> int:
         """Rows added to a table so far."""
         return sum(part.num_rows for part in self._parts.get(table, ()))

@@ -26,7 +26,7 @@ class Loss:
     def example(self) -> str | None:
         """Where the first one is, and what."""
         if self.offset is None:
-            return None
+            return self.what or None
         return f"byte {self.offset}" + (f": {self.what}" if self.what else "")
 
 
@@ -53,6 +53,8 @@ class Losses:
         loss.num_events += num_events
         if offset is not None and (loss.offset is None or offset < loss.offset):
             loss.offset, loss.what = offset, what
+        elif loss.offset is None and not loss.what:
+            loss.what = what
 
     def merge(self, other: Losses) -> None:
         """Add another count to this one."""

@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ MAX_CELL_BYTES = 2**26
 MAX_TABLES = 10_000
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_WITHOUT_ROWID = re.compile(r"WITHOUT\s+ROWID", re.IGNORECASE)
 FAILURES = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 """What reading a hostile database can raise; the message of an error may itself be no text."""
 
@@ -29,6 +31,16 @@ _STEPS = 100_000
 """Steps of SQLite's machine between looks at the bound."""
 _MAX_STEPS_A_BYTE = 100
 """A scan takes about one step a cell, and no cell takes less than a byte."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a table lies in its file."""
+
+    root_page: int
+    """Page at which its tree begins."""
+    row_id: int | None
+    """Position of the column that is the row id itself; None where there is none."""
 
 
 class Database:
@@ -68,6 +80,42 @@ class Database:
         # The last value is not 0 for hidden and generated columns.
         names = (row[1] for row in rows if row[6] == 0)
         return tuple(name for name in names if _PLAIN_NAME.fullmatch(str(name)))
+
+    def shape(self, table: str) -> Shape | None:
+        """How a table lies in the file; None for one whose records do not simply hold its columns."""
+        query = "SELECT rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ?"
+        try:
+            (root_page, sql) = self._connection.execute(query, (table,)).fetchone()
+            # (position, name, type, NOT NULL, default, key, hidden); hidden ones may be computed.
+            columns = self._connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+        except (*FAILURES, TypeError):
+            return None
+        is_plain = len(columns) == len(self.tables.get(table, ()))
+        if not is_plain or _WITHOUT_ROWID.search(sql) or not isinstance(root_page, int):
+            return None
+        keys = [row for row in columns if row[5]]
+        is_row_id = len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER"
+        return Shape(root_page, keys[0][0] if is_row_id else None)
+
+    def num_rows(self, table: str) -> int:
+        """Rows of a table; 0 where they cannot be counted."""
+        if table not in self.tables:
+            return 0
+        try:
+            cursor = self._connection.execute(f'SELECT count(*) FROM "{table}"')  # noqa: S608
+            return int(cursor.fetchone()[0])
+        except FAILURES:
+            return 0
+
+    def row(self, table: str, columns: Sequence[str], row_id: int) -> tuple[object, ...] | None:
+        """One row by its row id; None where it cannot be read."""
+        chosen = ", ".join(f'"{name}"' for name in columns)
+        query = f'SELECT {chosen} FROM "{table}" WHERE rowid = ?'  # noqa: S608
+        try:
+            found: tuple[object, ...] | None = self._connection.execute(query, (row_id,)).fetchone()
+        except FAILURES:
+            return None
+        return found
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
         """The rows of a table; None for a column it has not. Damage ends in a counted loss."""
