@@ -91,6 +91,7 @@ class Machine:
             if isinstance(below, list):
                 below.extend(items)
             elif isinstance(below, dict):
+                _append_pending(items)
                 pairs = zip(items[::2], items[1::2], strict=False)
                 below.update({key: value for key, value in pairs if _is_key(key)})
             elif not isinstance(below, set):
@@ -222,6 +223,18 @@ class Machine:
             allowed="plain data: None, bool, int, float, str, bytes, list, tuple, dict, set",
             next_step="a pickle can run any program; if you trust its writer, ask for JSON",
         )
+
+
+def _append_pending(items: list[Any]) -> None:
+    """Put the only element of a list into it: its APPEND comes after it, behind the cut.
+
+    Where keys and values take turns, a container in the place of a key can be nothing else.
+    """
+    while len(items) > 1 and len(items) % 2 and isinstance(items[-1], list | dict | tuple):
+        element = items.pop()
+        if not isinstance(items[-1], list):
+            return
+        items[-1].append(element)
 
 
 def _is_key(key: Any) -> bool:

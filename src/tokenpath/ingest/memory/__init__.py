@@ -1,0 +1,1 @@
+"""GPU memory as PyTorch records it: snapshots of the allocator (`snapshot`) and raw timelines (`timeline`)."""
