@@ -29,6 +29,7 @@ class Slices:
         self._builder = builder
         self._threads: dict[tuple[str, str], int] = {}
         self._names: dict[int, str] = {}
+        self._places: dict[int, tuple[str, str]] = {}
         self._whole = GrowingRows("thread", "start", "end", "name")
         self._ends = GrowingRows("thread", "at", "is_end", "name", "offset")
         self._samples = GrowingRows("at", "name", "labels", "bits", "unit")
@@ -40,6 +41,10 @@ class Slices:
     def name_thread(self, row: int, name: str) -> None:
         """Name a thread; the last name stands."""
         self._names[row] = name
+
+    def place_thread(self, row: int, pid: str, tid: str) -> None:
+        """Say whose a thread is, for formats that tell it after its events."""
+        self._places[row] = (pid, tid)
 
     def names_of_processes(self, names: Mapping[str, str]) -> None:
         """Threads without a name of their own get that of their process."""
@@ -81,7 +86,7 @@ class Slices:
 
     def finish(self, base_ns: int = 0) -> None:
         """Pair begins with ends and write the tables; `base_ns` is added to every time."""
-        rows = list(self._threads)
+        rows = [self._places.get(row, pair) for row, pair in enumerate(self._threads)]
         self._builder.add(
             "thread",
             {
