@@ -1,0 +1,340 @@
+"""Timelines of accelerators: kernels, device ranges, steps, collectives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokenpath.ingest import arrow
+from tokenpath.ingest.builder import CaptureBuilder
+from tokenpath.ingest.xla.details import read_copied_bytes, read_kernel_details, read_shape
+from tokenpath.ingest.xla.families import Work, of_gpu, of_hlo
+from tokenpath.ingest.xla.lines import NO_TEXT, NULL, Int64s, Line, Plane, Texts, same, together
+
+_DEVICE = re.compile(r"/device:([A-Z]+):(\d{1,9})(?: (.*))?$", re.ASCII)
+_OPS = frozenset({"XLA Ops", "Sparse Core Ops"})
+_STEPS = frozenset({"Steps", "Sparse Core Steps"})
+_REPEATS = re.compile(
+    r"(?:TensorFlow|Framework) (?:Ops|Name Scope)$|Source code$|Launch Stats$|Host Offload Ops"
+)
+"""Lines that XLA's tools derive from the others."""
+_OF_CORES = frozenset({"XLA Ops", "XLA Modules"})
+"""Lines that a TPU's core writes, and that the profiler derives for a GPU."""
+_COUNTERS = re.compile(r"_?counters_")
+_STEP_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
+_VENDORS = {"nvidia": "nvidia", "amd": "amd"}
+
+Integers = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the events of a timeline belong."""
+
+    device: int
+    """Row of `device`."""
+    steps: dict[int, int]
+    """Rows of `step` by the group number that the profiler gave them."""
+
+
+def is_device(plane: Plane) -> bool:
+    """Whether a plane is that of an accelerator."""
+    return _DEVICE.match(plane.name) is not None
+
+
+def add_device(builder: CaptureBuilder, plane: Plane) -> int:
+    """Its row of `device`; every figure the plane states becomes a setting."""
+    kind, index, part = _DEVICE.findall(plane.name)[0]
+    stats = plane.stats
+    for name, value in stats.items():
+        builder.setting(f"{plane.name.removeprefix('/')}.{name}", value)
+    said = stats.get("device_type_string") or stats.get("gpu_model")
+    own_name = None if said is None else str(said)
+    name = f"{said or kind} {part}" if part else own_name
+    vendor = _VENDORS.get(str(stats.get("device_vendor", "")).lower())
+    return builder.add_rows(
+        "device",
+        [
+            {
+                "index": int(index),
+                "name": name,
+                "num_sms": _int32(stats.get("core_count")),
+                "memory_bytes": _whole(stats.get("memory_size")),
+                "vendor": "google" if kind == "TPU" else vendor,
+            }
+        ],
+    )
+
+
+def _int32(value: object) -> int | None:
+    found = _whole(value)
+    return found if found is not None and found < 2**31 else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 2**63 else None
+
+
+def add_device_lines(builder: CaptureBuilder, lines: Iterable[Line], device: int) -> None:
+    """The rows of a device's timelines; its steps first, as kernels name them."""
+    steps: dict[int, int] = {}
+    for line in sorted(lines, key=lambda line: line.name not in _STEPS):
+        if line.name in _STEPS:
+            steps |= _add_steps(builder, line)
+        else:
+            _add_line(builder, line, _Place(device, steps))
+
+
+def _add_line(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+    is_derived = line.plane.startswith("/device:GPU") and line.name in _OF_CORES
+    if is_derived or _REPEATS.match(line.name):
+        builder.losses.add("repeats other timelines", len(line), lost=False)
+    elif _COUNTERS.match(line.name):
+        builder.losses.add("device counter", len(line))
+    elif line.name in _OPS:
+        _add_hlo_ops(builder, line, place)
+    elif line.name.startswith("Stream"):
+        _add_stream(builder, line, place)
+    else:
+        _add_ranges(builder, line, place, line.names, line.name or line.plane)
+
+
+def _add_stream(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+    """Kernels and copies of a GPU stream, and ranges that say which HLO and operator they serve."""
+    _add_kernels(builder, line, place, of_gpu, line.text("hlo_op"))
+    _add_origins(builder, line, place, with_hlo=True)
+
+
+def _add_hlo_ops(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+    """HLO instructions as a core ran them. One that contains others (`while`, `call`) is a range."""
+    own_name = [_instruction(text) for text in line.names.values]
+    line.names = Texts(line.names.codes, []).mapped([*own_name])
+    outer = _contains_others(line.offset_ps, line.duration_ps)
+    if outer.any():
+        around = line.take(outer)
+        _add_ranges(builder, around, place, around.names, "HLO control flow")
+        line = line.take(~outer)
+    _add_kernels(builder, line, place, of_hlo, line.text("hlo_category"))
+    _add_origins(builder, line, place, with_hlo=False)
+
+
+def _instruction(text: str) -> str:
+    """`%fusion.3 = f32[...] fusion(...)` -> `fusion.3`."""
+    return text.split(" = ", 1)[0].lstrip("%") if text.startswith("%") else text
+
+
+def _contains_others(start: Int64s, duration: Int64s) -> NDArray[np.bool_]:
+    """Which events wholly contain a later one that takes time."""
+    result = np.zeros(len(start), np.bool_)
+    timed = np.flatnonzero(duration > 0)
+    order = timed[np.lexsort((-duration[timed], start[timed]))]
+    begin, length = start[order], duration[order]
+    if len(order) > 1:
+        inside = begin[1:] - begin[:-1]
+        result[order[:-1]] = (inside < length[:-1]) & (length[1:] <= length[:-1] - inside)
+    return result
+
+
+def _at(line: Line, place: _Place) -> dict[str, Any]:
+    return {
+        "device_id": arrow.constant(place.device, len(line)),
+        "stream_id": np.full(len(line), line.id, np.int64),
+        "start_ns": line.start_ns(),
+        "end_ns": line.end_ns(),
+    }
+
+
+def _add_ranges(
+    builder: CaptureBuilder, line: Line, place: _Place, names: Texts, domain: str
+) -> None:
+    columns = _at(line, place) | {
+        "side": same(len(line), "device"),
+        "name": names.arrow(),
+        "domain": same(len(line), domain),
+    }
+    builder.add("range", columns)
+
+
+def _add_kernels(
+    builder: CaptureBuilder,
+    line: Line,
+    place: _Place,
+    judge: Callable[[str, str | None, str | None], Work],
+    hlo: Texts,
+) -> None:
+    num_rows = len(line)
+    if not num_rows:
+        return
+    which, works = _works(line, judge, hlo)
+    kind = Texts(which, []).mapped([work.kind for work in works])
+    family = Texts(which, []).mapped([work.family for work in works])
+    columns = _at(line, place) | {
+        "name": line.names.arrow(),
+        "kind": kind.arrow(),
+        "family": family.arrow(),
+        "correlation_id": arrow.integers(line.number("correlation_id"), NULL),
+    }
+    if place.steps and "group_id" in line.integers:
+        columns["step_id"] = arrow.integers(_step_rows(line, place.steps), NO_TEXT)
+    columns |= _detail_columns(line.text("kernel_details"))
+    copied = line.text("memcpy_details")
+    if "Memset_details" in line.texts:
+        other = line.texts["Memset_details"]
+        codes = np.where(copied.codes >= 0, copied.codes, other.codes + len(copied.values))
+        codes[(copied.codes < 0) & (other.codes < 0)] = NO_TEXT
+        copied = Texts(codes.astype(np.int32), copied.values + other.values)
+    sizes = [read_copied_bytes(text) for text in copied.values]
+    columns["bytes"] = arrow.integers(_looked_up(sizes, copied.codes, NULL, np.int64), NULL)
+    first = builder.add("kernel", columns)
+    _add_collectives(builder, line, which, works, first)
+
+
+def _step_rows(line: Line, steps: dict[int, int]) -> NDArray[np.int32]:
+    groups, which = np.unique(line.integers["group_id"], return_inverse=True)
+    rows = [steps.get(group, NO_TEXT) for group in groups.tolist()]
+    return np.ascontiguousarray(np.array(rows, np.int32)[which])
+
+
+def _works(
+    line: Line, judge: Callable[[str, str | None, str | None], Work], hlo: Texts
+) -> tuple[NDArray[np.int32], list[Work]]:
+    """What each event does: entry of the list; each distinct combination is judged once."""
+    which, said = together(line.names, hlo, _framework_ops(line))
+    return which, [judge(name or "", hlo_text, op) for name, hlo_text, op in said]
+
+
+def _detail_columns(details: Texts) -> dict[str, Any]:
+    if not details.values:
+        return {}
+    found = [read_kernel_details(text) for text in details.values]
+    codes = details.codes
+    columns: dict[str, Any] = {}
+    for name in ("grid", "block"):
+        sizes = [getattr(entry, name) for entry in found]
+        table = np.array(
+            [*((0, 0, 0) if size is None else size for size in sizes), (0, 0, 0)], np.int32
+        )
+        valid = np.array([*(size is not None for size in sizes), False])
+        columns[name] = arrow.triples(table[codes], valid[codes])
+    for name, field in (
+        ("registers_per_thread", "registers"),
+        ("shared_memory_bytes", "shared_bytes"),
+    ):
+        values = _looked_up([getattr(entry, field) for entry in found], codes, NO_TEXT, np.int32)
+        columns[name] = arrow.integers(values, NO_TEXT)
+    shares = [entry.occupancy_percent for entry in found]
+    reals = np.array([*(np.nan if share is None else share for share in shares), np.nan])
+    columns["occupancy_percent"] = arrow.reals(reals[codes])
+    return columns
+
+
+def _looked_up(
+    values: list[int | None], codes: NDArray[np.int32], null: int, kind: type
+) -> Integers:
+    table: Integers = np.array(
+        [*(null if value is None else value for value in values), null], kind
+    )
+    return np.ascontiguousarray(table[codes])
+
+
+def _add_origins(builder: CaptureBuilder, line: Line, place: _Place, *, with_hlo: bool) -> None:
+    """Ranges that name the HLO instruction and the framework's operator behind each event."""
+    if with_hlo:
+        op, module = line.text("hlo_op"), line.text("hlo_module")
+        _add_named(builder, line, place, "HLO", _joined(module, op))
+    _add_named(builder, line, place, "framework operator", _framework_ops(line))
+
+
+def _framework_ops(line: Line) -> Texts:
+    """The framework's operator behind each event: the first statistic of the line that holds such names.
+
+    `level 0` is TensorFlow's, `tf_op` JAX's on TPU. For a GPU JAX writes `XlaModule:` there and the
+    operator in `name`.
+    """
+    for stat in ("level 0", "tf_op", "name"):
+        texts = line.text(stat)
+        if texts.values and (stat == "level 0" or any("/" in text for text in texts.values)):
+            return texts.mapped([text.rstrip(":") or None for text in texts.values])
+    return line.text("")
+
+
+def _joined(module: Texts, op: Texts) -> Texts:
+    """`module/op`, or the operation alone where the module is not told."""
+    which, said = together(module, op)
+    names = [None if own is None else own if of is None else f"{of}/{own}" for of, own in said]
+    return Texts(which, []).mapped(names)
+
+
+def _add_named(
+    builder: CaptureBuilder, line: Line, place: _Place, domain: str, names: Texts
+) -> None:
+    rows = np.flatnonzero(names.codes >= 0)
+    if len(rows):
+        part = line if len(rows) == len(line) else line.take(rows)
+        _add_ranges(builder, part, place, names.take(rows), domain)
+
+
+def _add_collectives(
+    builder: CaptureBuilder, line: Line, which: Integers, works: list[Work], first: int
+) -> None:
+    of_work = np.array([work.collective is not None for work in works], np.bool_)
+    rows = np.flatnonzero(of_work[which])
+    if not len(rows):
+        return
+    shapes = line.text("shape_with_layout")
+    sizes = [read_shape(text) for text in shapes.values]
+    known = [sizes[code] if code >= 0 else None for code in shapes.codes[rows].tolist()]
+    ops = [works[at].collective for at in which[rows].tolist()]
+    builder.add(
+        "collective",
+        {
+            "op": ops,
+            # What goes into a sum comes out in the same size; of other operations only the result is told.
+            "payload_bytes": pa.array(
+                [
+                    shape.num_bytes if shape and op == "allreduce" else None
+                    for shape, op in zip(known, ops, strict=True)
+                ],
+                pa.int64(),
+            ),
+            "dtype": [None if shape is None else shape.dtype for shape in known],
+            "kernel_id": (rows + first).astype(np.int32),
+            "output_bytes": pa.array(
+                [None if shape is None else shape.num_bytes for shape in known], pa.int64()
+            ),
+        },
+    )
+
+
+def _add_steps(builder: CaptureBuilder, line: Line) -> dict[int, int]:
+    """The steps of a device; their rows by group number."""
+    named = line.text("step_name")
+    names = [
+        named.values[own] if own >= 0 else line.names.values[code]
+        for own, code in zip(named.codes.tolist(), line.names.codes.tolist(), strict=True)
+    ]
+    first = add_steps(builder, line, names)
+    groups = line.number("group_id").tolist()
+    return {group: first + at for at, group in enumerate(groups) if group != NULL}
+
+
+def add_steps(builder: CaptureBuilder, line: Line, names: list[str]) -> int:
+    """Rows of `step` for marks whose names end in the step's number; the first of them."""
+    numbers = [_STEP_NUMBER.search(name) for name in names]
+    known = [None if found is None else int(found[1]) for found in numbers]
+    return builder.add(
+        "step",
+        {
+            "name": names,
+            "observer": same(len(names), "profiler"),
+            "number": pa.array(known, pa.int64()),
+            "start_ns": line.start_ns(),
+            "end_ns": line.end_ns(),
+        },
+    )

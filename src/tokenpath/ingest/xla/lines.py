@@ -1,0 +1,197 @@
+"""What both forms of an XLA profile become: timelines, their events column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokenpath.ingest.losses import Losses
+
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+
+PS_PER_NS = 1_000
+NULL = np.iinfo(np.int64).min
+"""No number."""
+NO_TEXT = -1
+"""No text: code of a NULL."""
+_FARTHEST_NS = 2**61
+"""Times further than this from zero (73 years before or after) are damage."""
+
+INTEGERS = (
+    "correlation_id",
+    "group_id",
+    "step_num",
+    "addr",
+    "allocation_bytes",
+    "index_on_host",
+)
+"""Statistics that are kept as numbers."""
+TEXTS = (
+    "kernel_details",
+    "memcpy_details",
+    "Memset_details",
+    "hlo_op",
+    "hlo_module",
+    "hlo_category",
+    "tf_op",
+    "name",
+    "level 0",
+    "step_name",
+    "shape_with_layout",
+    "allocator_name",
+)
+"""Statistics that are kept as texts."""
+
+
+@dataclass
+class Texts:
+    """A column of texts."""
+
+    codes: Int32s
+    """Entries of `values`; NO_TEXT for none."""
+    values: list[str]
+    """The distinct texts."""
+
+    def arrow(self) -> pa.Array:
+        """As a column of a table; no text is NULL."""
+        known = self.codes >= 0
+        indices = pa.array(self.codes, pa.int32(), mask=None if known.all() else ~known)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(self.values, pa.string()))
+
+    def take(self, rows: NDArray[np.generic]) -> Texts:
+        """Some of the rows."""
+        return Texts(self.codes[rows], self.values)
+
+    def mapped(self, values: list[str | None]) -> Texts:
+        """Each distinct text exchanged for another one; None is no text."""
+        distinct = list(dict.fromkeys(value for value in values if value is not None))
+        code = {value: at for at, value in enumerate(distinct)}
+        recode = [NO_TEXT if value is None else code[value] for value in values]
+        # The extra last entry is what NO_TEXT indexes.
+        return Texts(np.array([*recode, NO_TEXT], np.int32)[self.codes], distinct)
+
+
+def together(*columns: Texts) -> tuple[Int32s, list[tuple[str | None, ...]]]:
+    """For each row the entry of the list that holds what all columns say; None for no text."""
+    which = np.zeros(len(columns[0].codes), np.int64)
+    combined: list[tuple[str | None, ...]] = [()]
+    for column in columns:
+        # Numbered anew after each column, so that the product stays small.
+        size = len(column.values) + 1
+        distinct, which = np.unique(which * size + (column.codes + 1), return_inverse=True)
+        texts = [None, *column.values]
+        combined = [(*combined[at // size], texts[at % size]) for at in distinct.tolist()]
+    return which.astype(np.int32), combined
+
+
+def same(num_rows: int, text: str) -> pa.Array:
+    """A text column of one text."""
+    return Texts(np.zeros(num_rows, np.int32), [text]).arrow()
+
+
+@dataclass
+class Line:
+    """One timeline: a stream, a thread, a row of derived marks."""
+
+    plane: str
+    """Name of the plane it belongs to: `/device:GPU:0`, `/host:CPU`."""
+    id: int
+    """Number of the line within the plane, as written."""
+    name: str
+    """Name of the line: `Stream #17(Kernel)`, `XLA Ops`, a thread."""
+    base_ns: int
+    """Time that `offset_ps` counts from."""
+    offset_ps: Int64s
+    """Start of each event."""
+    duration_ps: Int64s
+    """Duration of each event."""
+    names: Texts
+    """Short name of each event; never NULL."""
+    long_names: Texts
+    """HLO text or full operator name; NULL where there is none."""
+    integers: dict[str, Int64s] = field(default_factory=dict)
+    """Statistics by name, NULL where an event has none; those that no event has are absent."""
+    texts: dict[str, Texts] = field(default_factory=dict)
+    """The same for texts."""
+
+    def __len__(self) -> int:
+        return len(self.offset_ps)
+
+    def take(self, rows: NDArray[np.generic]) -> Line:
+        """The line with some of its events."""
+        return Line(
+            self.plane,
+            self.id,
+            self.name,
+            self.base_ns,
+            self.offset_ps[rows],
+            self.duration_ps[rows],
+            self.names.take(rows),
+            self.long_names.take(rows),
+            {name: values[rows] for name, values in self.integers.items()},
+            {name: texts.take(rows) for name, texts in self.texts.items()},
+        )
+
+    def number(self, name: str) -> Int64s:
+        """A statistic, NULL throughout where no event has it."""
+        found = self.integers.get(name)
+        return np.full(len(self), NULL, np.int64) if found is None else found
+
+    def text(self, name: str) -> Texts:
+        """The same for a text."""
+        found = self.texts.get(name)
+        return Texts(np.full(len(self), NO_TEXT, np.int32), []) if found is None else found
+
+    def start_ns(self) -> Int64s:
+        """Start of each event in whole nanoseconds, rounded down."""
+        return self.base_ns + self.offset_ps // PS_PER_NS
+
+    def end_ns(self) -> Int64s:
+        """End of each event, rounded down like its start, so that neighbours stay neighbours."""
+        within = self.offset_ps % PS_PER_NS + self.duration_ps % PS_PER_NS
+        return self.start_ns() + self.duration_ps // PS_PER_NS + within // PS_PER_NS
+
+
+@dataclass
+class Plane:
+    """A device or the host."""
+
+    name: str
+    """`/device:GPU:0`, `/host:CPU`, `Task Environment`."""
+    stats: Mapping[str, int | float | str] = field(default_factory=dict)
+    """What it says of itself: peak figures, sizes, versions."""
+    lines: list[Line] = field(default_factory=list)
+    """Its timelines."""
+
+
+@dataclass
+class Space:
+    """One profile."""
+
+    planes: list[Plane] = field(default_factory=list)
+    """Devices and host."""
+    num_events: int = 0
+    """Events seen, whatever became of them."""
+    hosts: list[str] = field(default_factory=list)
+    """Host names that the file gives."""
+    messages: dict[str, str] = field(default_factory=dict)
+    """What the profiler complained of, by `error.0`, `warning.0`, ..."""
+
+
+def sound(line: Line, losses: Losses) -> Line:
+    """The line without events whose times cannot be; cuts below a nanosecond are counted."""
+    is_far = np.abs(line.offset_ps // PS_PER_NS) > _FARTHEST_NS
+    if abs(line.base_ns) > _FARTHEST_NS:
+        is_far[:] = True
+    is_bad = is_far | (line.duration_ps < 0)
+    if is_bad.any():
+        losses.add("impossible time", int(is_bad.sum()))
+        line = line.take(~is_bad)
+    cut = (line.offset_ps % PS_PER_NS != 0) | (line.duration_ps % PS_PER_NS != 0)
+    losses.add("cut below a nanosecond", int(cut.sum()), lost=False, dropped=False)
+    return line
