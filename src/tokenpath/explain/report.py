@@ -18,6 +18,7 @@ from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_d
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.overview import overview
+from tokenpath.explain.ranks import ranks_table
 from tokenpath.explain.request import WindowRequest
 from tokenpath.explain.serving import profiled_steps_only, serving, source_notes
 from tokenpath.explain.steps_table import step_funnels, steps_table
@@ -81,6 +82,8 @@ def build_report(analysis: Analysis) -> Report:
     tables += [analysis.kernel_table, analysis.host_table]
     if supported:
         tables.append(worst_gaps(analysis))
+    if (ranks := ranks_table(capture)) is not None:
+        tables.append(ranks)
     return Report(
         verb="explain",
         headline=headline(analysis, state),
