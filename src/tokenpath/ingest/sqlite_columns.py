@@ -6,6 +6,7 @@ not take, by SQLite itself. Both give the same.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tokenpath.capture.compiled import COMPILE_FROM_ROWS, WARM_FROM_ROWS
 from tokenpath.capture.intervals import Int64s
 from tokenpath.core.errors import InputError
 from tokenpath.core.units import INT64_MIN
@@ -23,9 +25,6 @@ from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.packed import open_unpacked
 from tokenpath.ingest.sqlite_file import MAGIC, Database, Shape, open_database
 from tokenpath.ingest.sqlite_scan import CannotScan, Wanted, map_pages, scan_table
-
-SCAN_FROM_ROWS = 20_000
-"""Smaller tables are read by SQLite: loading the compiled scan would take longer."""
 
 _ROWS_AT_ONCE = 20_000
 _MAX_ODD_SHARE = 0.1
@@ -68,6 +67,7 @@ class SqliteColumns:
 
     def __init__(self, database: Database, path: Path) -> None:
         self._database, self._path = database, path
+        self._num_rows: dict[str, int] = {}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -76,7 +76,9 @@ class SqliteColumns:
 
     def num_rows(self, table: str) -> int:
         """Rows of a table; 0 where they cannot be counted."""
-        return self._database.num_rows(table)
+        if table not in self._num_rows:
+            self._num_rows[table] = self._database.num_rows(table)
+        return self._num_rows[table]
 
     def read(self, table: str, integers: Sequence[str], texts: Sequence[str] = ()) -> Columns:
         """The columns that the table has of those named; no rows for a table that is not there."""
@@ -85,7 +87,10 @@ class SqliteColumns:
         texts = [name for name in texts if name in known]
         if not integers and not texts:
             return Columns(self.num_rows(table))
-        if self.num_rows(table) >= SCAN_FROM_ROWS:
+        # For fewer rows loading the compiled scan would take longer than SQLite does.
+        if self.num_rows(table) >= (
+            WARM_FROM_ROWS if "llvmlite" in sys.modules else COMPILE_FROM_ROWS
+        ):
             shape = self._database.shape(table)
             try:
                 if shape is not None:

@@ -1,15 +1,13 @@
 """NVTX annotations: operators of PyTorch, ranges with their domain, marks, names of threads.
 
-`torch.autograd.profiler.emit_nvtx` writes an operator as
-`aten::mm, seq = 12, op_id = 345, sizes = [[2, 3], [3, 4]]` (torch/csrc/profiler/util.cpp): those are rows
-of `op`. Every other range is a row of `range`; a mark is one without length.
+What PyTorch writes for its operators (`operators`) are rows of `op`. Every other range is a row of
+`range`; a mark is one without length.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from tokenpath.capture.intervals import Int64s
 from tokenpath.core.units import INT64_MIN
 from tokenpath.ingest.nsys.names import Codes, codes_of
+from tokenpath.ingest.nsys.operators import Operators, take_operators
 from tokenpath.ingest.nsys.places import process_key
 from tokenpath.ingest.nsys.state import State, labels, repeated
 from tokenpath.ingest.sqlite_columns import Columns
@@ -29,24 +28,8 @@ _RANGES = (59, 60, 70, 71)
 _MARKS = (34, 65)
 _DOMAIN = 75
 _THREAD_NAME = 39
-_OP_MARKS = (", op_id = ", ", seq = ")
-_OPERATOR = re.compile(r"(?:autograd::engine::evaluate_function: )?[A-Za-z_][\w:.<>~-]*", re.ASCII)
 _MPI_RANK = re.compile(r"MPI Rank (\d{1,6})$", re.ASCII)
 _PAYLOADS = ("uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId")
-
-
-@dataclass(frozen=True)
-class Operators:
-    """Texts of `emit_nvtx`, taken apart."""
-
-    rows: Int64s
-    """Which of the texts are operators."""
-    names: pa.DictionaryArray
-    """Their names."""
-    sequence: pa.Array
-    """Autograd sequence numbers."""
-    shapes: pa.Array
-    """JSON texts of the shapes."""
 
 
 def read_nvtx(state: State) -> None:
@@ -75,7 +58,7 @@ def read_nvtx(state: State) -> None:
     for name in _PAYLOADS:
         payload |= columns.integer(name)[chosen] != INT64_MIN
     state.builder.losses.add("NVTX payload", int(payload.sum()), dropped=False)
-    part = Columns(len(chosen), {name: values[chosen] for name, values in columns.integers.items()})
+    part = Columns(len(chosen), {name: columns.integer(name)[chosen] for name in ("start", "end")})
     rows, start, end = state.in_time(part)
     at = chosen[rows]
     serial = columns.integer("globalTid")[at]
@@ -93,56 +76,6 @@ def read_nvtx(state: State) -> None:
     rest = np.ones(len(at), np.bool_)
     rest[operators.rows] = False
     _add_ranges(state, host, np.flatnonzero(rest), texts, columns.integer("domainId")[at], domains)
-
-
-def take_operators(texts: pa.Array, may_be: NDArray[np.bool_]) -> Operators:
-    """Which texts are PyTorch operators, and what they say."""
-    import pyarrow.compute as pc
-
-    found = [pc.match_substring(texts, mark).fill_null(False) for mark in _OP_MARKS]
-    chosen = np.flatnonzero(np.logical_or(*(part.to_numpy(zero_copy_only=False) for part in found)))
-    chosen = chosen[may_be[chosen]]
-    taken = texts.take(pa.array(chosen))
-    head, rest = _split(taken, _OP_MARKS[0])
-    name, sequence = _split(head, _OP_MARKS[1])
-    names = name.dictionary_encode()
-    is_operator = np.array(
-        [_OPERATOR.fullmatch(text) is not None for text in names.dictionary.to_pylist()] or [False],
-        np.bool_,
-    )[names.indices.to_numpy()]
-    kept = pa.array(np.flatnonzero(is_operator))
-    shapes = _between(rest.take(kept), ", sizes = ", ", input_op_ids = ")
-    return Operators(chosen[is_operator], names.take(kept), _numbers(sequence.take(kept)), shapes)
-
-
-def _split(texts: pa.Array, mark: str) -> tuple[pa.Array, pa.Array]:
-    """What is before a mark, all where there is none, and what is behind it, NULL where there is none."""
-    import pyarrow.compute as pc
-
-    at = pc.find_substring(texts, mark)
-    has_mark = pc.greater_equal(at, 0)
-    if not pc.any(has_mark).as_py():
-        return texts, pa.nulls(len(texts), pa.string())
-    parts = pc.split_pattern(texts, mark, max_splits=1)
-    sizes = pc.list_value_length(parts).to_numpy(zero_copy_only=False)
-    last = np.cumsum(sizes)
-    flat = parts.flatten()
-    behind = flat.take(pa.array(last - 1))
-    return flat.take(pa.array(last - sizes)), pc.if_else(has_mark, behind, None)
-
-
-def _between(texts: pa.Array, mark: str, until: str) -> pa.Array:
-    _, found = _split(texts, mark)
-    return _split(found, until)[0] if found.null_count < len(found) else found
-
-
-def _numbers(texts: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    if texts.null_count == len(texts):
-        return pa.nulls(len(texts), pa.int64())
-    is_number = pc.match_substring_regex(texts, r"^[0-9]{1,18}$")
-    return pc.if_else(is_number, texts, None).cast(pa.int64())
 
 
 def _add_operators(
@@ -232,7 +165,9 @@ def _read_names(state: State, columns: Columns, rows: Int64s) -> None:
 
 def _texts(state: State, columns: Columns, rows: Int64s) -> pa.Array:
     """The text of each row: its own, or the registered one it names."""
-    own = columns.text("text").take(pa.array(rows))
+    own = columns.text("text")
+    if len(rows) < len(own):
+        own = own.take(pa.array(rows))
     numbers = columns.integer("textId")[rows]
     if (numbers == INT64_MIN).all():
         return own
