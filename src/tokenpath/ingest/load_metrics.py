@@ -7,6 +7,7 @@ added here. docs/formats/load-generators.md lists them, and a test keeps that li
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -64,6 +65,7 @@ _ALIASES = {
     "p05": "p5",
     "p999": "p99.9",
 }
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}", re.ASCII)
 _KNOWN = {"mean", "min", "max", "std", "total", "count", "rate"}
 
 
@@ -72,6 +74,11 @@ def statistic(text: str) -> str | None:
     name = _ALIASES.get(text, text)
     is_quantile = name[:1] == "p" and name[1:].replace(".", "", 1).isdigit() and len(name) <= 8
     return name if name in _KNOWN or is_quantile else None
+
+
+def is_word(name: str) -> bool:
+    """Whether a name can only be one: an address or a path that stands as a key is none."""
+    return _WORD.fullmatch(name) is not None
 
 
 class Figures:
@@ -108,12 +115,12 @@ class Figures:
         unit: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> bool:
-        """Add a figure, `per` of the source's units being one of ours; False for what is no finite number.
+        """Add a figure, `per` of the source's units being one of ours; False for what is no finite number, or has no word for a name.
 
         `unit` is only for names that are not canonical.
         """
         number = fields.real(value)
-        if number is None:
+        if number is None or not (name in METRICS or is_word(name)):
             return False
         if per != 1 and what != "count":
             # In decimal, so that 18.26 ms is 0.01826 s.

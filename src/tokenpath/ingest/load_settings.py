@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tokenpath.ingest.fields import MAX_TEXT
-from tokenpath.ingest.load_metrics import Figures
+from tokenpath.ingest.load_metrics import Figures, is_word
 from tokenpath.ingest.losses import Losses
 
 MAX_SETTINGS = 400
@@ -33,6 +33,8 @@ def keep(figures: Figures, losses: Losses, name: str, value: object) -> None:
     for full, single in _flat(name, value, 0):
         if _PRIVATE.search(full) or _PLACE.search(full):
             losses.add("private setting", lost=False)
+        elif not all(is_word(part) for part in full.split(".")):
+            losses.add("setting without a word for a name")
         elif single is NESTED:
             losses.add("nested setting")
         elif len(figures.settings) >= MAX_SETTINGS:
