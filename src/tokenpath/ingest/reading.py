@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +21,9 @@ _SUFFIXES = (
     *(".json", ".jsonl", ".gz", ".zst", ".zip", ".sqlite", ".db", ".pb", ".pftrace"),
     *(".perfetto-trace", ".csv", ".pickle", ".pkl", ".msgpack", ".log", ".txt", ".prom", ".raw"),
 )
-"""Files of a folder with other endings are not looked at."""
+"""Files of a folder with other endings are not looked at ..."""
+_RANK_AT_END = re.compile(r"rank_?\d+$")
+"""... but for those named by rank alone, as the flight recorder's `nccl_trace_rank_0`."""
 
 
 def read(
@@ -139,4 +142,7 @@ def _expand_one(path: Path) -> list[Path]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name.endswith(_SUFFIXES)
+    name = path.name
+    return not name.startswith(".") and (
+        name.endswith(_SUFFIXES) or _RANK_AT_END.search(name) is not None
+    )

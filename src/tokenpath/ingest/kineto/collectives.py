@@ -9,41 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokenpath.ingest.arrow import texts
+from tokenpath.ingest.collective_names import BYTES_OF_DTYPE, plain_name
 from tokenpath.ingest.kineto.columns import NULL
 from tokenpath.ingest.kineto.stores import NO_CODE, Store
 
-_BYTES_OF_DTYPE = {
-    # c10::ScalarType names, as ParamCommsUtils of PyTorch writes them
-    "Byte": 1,
-    "Char": 1,
-    "Bool": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2": 1,
-    "Float8_e4m3fnuz": 1,
-    "Float8_e5m2fnuz": 1,
-    "Short": 2,
-    "Half": 2,
-    "BFloat16": 2,
-    "Int": 4,
-    "Float": 4,
-    "Long": 8,
-    "Double": 8,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-}
-_PLAIN_NAMES = {
-    "_allgather_base": "allgather",
-    "allgather_into_tensor_coalesced": "allgather",
-    "all_gather": "allgather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "all_reduce": "allreduce",
-    "allreduce_coalesced": "allreduce",
-    "all_to_all": "alltoall",
-    "all_to_allv": "alltoall",
-    "alltoall_base": "alltoall",
-    "alltoallv": "alltoall",
-}
 _FIELDS = (
     "op",
     "elements_in",
@@ -103,12 +72,12 @@ def collective_rows(
 
 def _describe(row: dict[str, object], kernel: object) -> dict[str, object]:
     op, dtype = str(row["op"]), row.get("dtype")
-    elements, size = row.get("elements_in"), _BYTES_OF_DTYPE.get(str(dtype))
+    elements, size = row.get("elements_in"), BYTES_OF_DTYPE.get(str(dtype))
     payload = None
     if isinstance(elements, int) and size is not None and 0 <= elements < 2**58:
         payload = elements * size
     return {
-        "op": _PLAIN_NAMES.get(op, op),
+        "op": plain_name(op),
         "payload_bytes": payload,
         "dtype": dtype,
         "group": row.get("group"),

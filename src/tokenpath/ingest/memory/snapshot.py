@@ -8,7 +8,6 @@ microseconds since 1970.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.call_stacks import CallStacks
 from tokenpath.ingest.file_rank import rank_in_name
 from tokenpath.ingest.memory.events import add_annotations, add_events
+from tokenpath.ingest.nested_settings import add_settings
 from tokenpath.ingest.pickle_file import read_pickle
 from tokenpath.ingest.reader import Options, Reader
 
@@ -28,8 +28,6 @@ _STATES = {
     "active_awaiting_free": "pending_free",
     "inactive": "free",
 }
-_MAX_SETTINGS = 40
-_SETTING = re.compile(r"[A-Za-z0-9_.]{1,120}")
 
 
 def read_file(reader: Reader, path: Path, options: Options) -> Capture:
@@ -58,7 +56,8 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     for device, trace in enumerate(items(root.get("device_traces"))):
         add_events(builder, device, items(trace), stacks)
     add_annotations(builder, items(root.get("external_annotations")))
-    _add_settings(builder, root.get("allocator_settings"))
+    if root.get("allocator_settings"):
+        add_settings(builder, "allocator", root["allocator_settings"])
     return builder.finish()
 
 
@@ -146,15 +145,3 @@ def _of_block(block: dict[Any, Any]) -> tuple[int | None, Any]:
     # A free block keeps the last request in some versions: that says nothing of it.
     is_free = block.get("state") == "inactive"
     return None if is_free else whole(block.get("requested_size")), block.get("frames")
-
-
-def _add_settings(builder: CaptureBuilder, value: Any) -> None:
-    """The allocator's settings, those in one more level of dicts (`roundup_power2_divisions`) too."""
-    for name, setting in list(value.items())[:_MAX_SETTINGS] if isinstance(value, dict) else ():
-        inner = setting.items() if isinstance(setting, dict) else [("", setting)]
-        for key, plain in list(inner)[:_MAX_SETTINGS]:
-            full = f"allocator.{name}.{key}" if key else f"allocator.{name}"
-            if _SETTING.fullmatch(full) is None or not isinstance(plain, str | bool | int | float):
-                builder.losses.add("setting without a plain name or value", dropped=False)
-            else:
-                builder.setting(full, str(plain)[:1000])
