@@ -29,7 +29,7 @@ _HOST = re.compile(
     r"|k8s\.(?:node|pod)\.name$|llm_d\.pd_proxy\.(?:prefill_target|decode\.target|prefill\.target)$"
     r"|peer\.hostname$|http\.host$"
 )
-_SECRET = re.compile(
+SECRET_KEY = re.compile(
     r"passw(?:or)?d|passphrase|secret|api[_.-]?key|authorization|cookie|credential|access[_.-]?key"
     r"|private[_.-]?key|session[_.-]?id|(?:^|[._-])(?:auth[_.-]?)?token$",
     re.IGNORECASE,
@@ -54,7 +54,7 @@ def keep(key: str) -> Keep:
         return Keep.NOT_MACHINE
     if _HOST.match(key):
         return Keep.HOST
-    return Keep.MASKED if _SECRET.search(key) else Keep.ALL
+    return Keep.MASKED if SECRET_KEY.search(key) else Keep.ALL
 
 
 RESOURCE_SETTINGS = (

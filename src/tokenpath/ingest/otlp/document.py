@@ -16,7 +16,7 @@ from tokenpath.core.errors import DamagedInput, LimitExceeded
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.json_lines import MAX_DOCUMENT_BYTES, Block, blocks, parse
 from tokenpath.ingest.losses import Losses
-from tokenpath.ingest.otlp.assemble import Kept, add_batch, concat
+from tokenpath.ingest.otlp.assemble import add_batch, concat
 from tokenpath.ingest.otlp.batch import SpanBatch, SpanRows
 from tokenpath.ingest.otlp.json_rows import add_request, add_span
 from tokenpath.ingest.otlp.requests import add_requests
@@ -48,9 +48,7 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     builder = CaptureBuilder(reader, path, options)
     redactor = options.masks()
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
-    parts: list[Kept] = []
-    for batch in _batches(unpacked, builder, path):
-        parts.append(add_batch(builder, redactor, batch))
+    parts = [add_batch(builder, redactor, batch) for batch in _batches(unpacked, builder, path)]
     if not builder.num_events:
         raise DamagedInput(
             "no span can be read",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,7 @@ import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from tokenpath.ingest.otlp.batch import (
-    KINDS,
     NO_TIME,
-    STATUSES,
     SpanBatch,
     kind_of,
     numbers_as_text,
@@ -136,8 +135,8 @@ def _batch(requests: pa.Array, lines: bytes) -> SpanBatch | None:
     scope = pc.struct_field(scopes, ["scope", "name"])
     return SpanBatch(
         *(pc.struct_field(spans, [name]) for name in ("traceId", "spanId", "parentSpanId", "name")),
-        _named(pc.struct_field(spans, ["kind"]), KINDS, is_kind=True),
-        _named(pc.struct_field(spans, ["status", "code"]), STATUSES, is_kind=False),
+        _named(pc.struct_field(spans, ["kind"]), kind_of),
+        _named(pc.struct_field(spans, ["status", "code"]), status_of),
         service.take(scope_of_span),
         pc.if_else(pc.equal(scope, ""), pa.scalar(None, pa.string()), scope).take(scope_of_span),
         start,
@@ -199,10 +198,9 @@ def _times(spans: pa.Array, name: str) -> NDArray[np.int64]:
     return np.where(array > 0, array, NO_TIME)
 
 
-def _named(values: pa.Array, names: dict[int, str], *, is_kind: bool) -> pa.Array:
+def _named(values: pa.Array, name_of: Callable[[object], str | None]) -> pa.Array:
     """Numbers or words of an enumeration as our names."""
     encoded = values.dictionary_encode()
-    name_of = kind_of if is_kind else status_of
     own = pa.array([name_of(value) for value in encoded.dictionary.to_pylist()], pa.string())
     return own.take(encoded.indices) if len(own) else pa.nulls(len(values), pa.string())
 

@@ -28,12 +28,12 @@ def add_request(value: object, rows: SpanRows, losses: Losses, offset: int) -> i
     if not isinstance(value, dict):
         losses.add("damaged record", offset=offset)
         return 1
-    if isinstance(value.get("trace"), dict):
-        value = value["trace"]
-    lists = [value[name] for name in _MESSAGE_LISTS if isinstance(value.get(name), list)]
+    inner = value.get("trace")
+    message: dict[str, Any] = inner if isinstance(inner, dict) else value
+    lists = [message[name] for name in _MESSAGE_LISTS if isinstance(message.get(name), list)]
     if not lists:
         # A collector may write empty requests; anything else is no trace.
-        losses.add("record without spans", offset=offset, lost=bool(value))
+        losses.add("record without spans", offset=offset, lost=bool(message))
         return 1
     return sum(_add_resource(item, rows, losses, offset) for items in lists for item in items)
 
@@ -128,13 +128,14 @@ def _value(value: dict[str, Any], losses: Losses, offset: int) -> tuple[str | No
     """An AnyValue: text and number. 64-bit integers may be text; NaN and Infinity always are."""
     if isinstance(text := value.get("stringValue", value.get("string_value")), str):
         return text, None
-    if (whole := value.get("intValue", value.get("int_value"))) is not None:
+    whole: object = value.get("intValue", value.get("int_value"))
+    if whole is not None:
         if isinstance(whole, str) and len(whole) <= 20:
             try:
                 whole = int(whole)
             except ValueError:
-                return whole, None
-        return (str(whole), float(whole)) if _is_int64(whole) else (None, None)
+                return None, None
+        return _whole(whole)
     if (real := value.get("doubleValue", value.get("double_value"))) is not None:
         return _double(real)
     if isinstance(flag := value.get("boolValue", value.get("bool_value")), bool):
@@ -182,8 +183,10 @@ def _plain(value: object, depth: int) -> Any:
     return "bytes" if "bytesValue" in value else None
 
 
-def _is_int64(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+def _whole(value: object) -> tuple[str | None, float | None]:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        return None, None
+    return str(value), float(value)
 
 
 def _text(value: object) -> str | None:

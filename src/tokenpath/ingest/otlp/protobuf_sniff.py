@@ -23,7 +23,7 @@ def is_delimited(data: bytes) -> bool:
         length, begin = read_varint(data, 0, len(data))
     except WireError:
         return False
-    return 0 < length and _is_message(data[: begin + length], begin)
+    return length > 0 and _is_message(data[: begin + length], begin)
 
 
 def _is_message(data: bytes, begin: int) -> bool:
