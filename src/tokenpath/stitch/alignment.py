@@ -25,8 +25,9 @@ MAX_MISSED = 8
 """At most so many in a row."""
 SKEW_NS = 50_000_000
 """Scale of the difference of two epoch clocks and of the delays between the two records."""
-GAP_SCALE = 0.35
-"""Scale of the logarithm of the ratio of two records of the time between two steps."""
+GAP_SCALES = ((0.6, 0.02), (0.25, 0.12), (0.15, 0.5))
+"""Weights and scales of the logarithm of the ratio of two records of the time between two steps: mostly
+they agree to some per cent, but now and then one of the two recorders is held up."""
 _GAP_FLOOR_NS = 1_000_000
 """Below this, delays of the two records count for more than the time itself."""
 _BEAM = 96
@@ -152,7 +153,9 @@ class _Emission:
         seen = self.observed.start_ns[step] - self.observed.start_ns[step - 1]
         known = self.reference.start_ns[now] - self.reference.start_ns[then]
         ratio = np.log((max(int(seen), 0) + _GAP_FLOOR_NS) / (np.maximum(known, 0) + _GAP_FLOOR_NS))
-        result: Float64s = np.exp(-np.abs(ratio) / GAP_SCALE)
+        result = np.zeros(len(columns))
+        for weight, scale in GAP_SCALES:
+            result += weight / (2 * scale) * np.exp(-np.abs(ratio) / scale)
         return result
 
 
