@@ -12,6 +12,8 @@ from tokenpath.ingest.pickle_file import looks_pickled
 from tokenpath.ingest.reader import Options, options_by_file
 
 _JSON = re.compile(rb'"(?:collective_seq_id|pg_config|pg_status)"\s*:')
+_PROFILE = re.compile(rb'"(?:traceEvents|distributedInfo|schemaVersion)"\s*:')
+"""The profiler, too, writes `pg_config`, among the facts of its job."""
 
 
 class FlightRecorderReader:
@@ -26,7 +28,7 @@ class FlightRecorderReader:
         """An object or a pickled dict that speaks of process groups and numbered collectives."""
         start = head.lstrip(b" \t\r\n")
         if start[:1] == b"{":
-            return _JSON.search(start) is not None
+            return _JSON.search(start) is not None and _PROFILE.search(start) is None
         words = (b"pg_config", b"collective_seq_id", b"pg_status")
         return looks_pickled(head) and any(word in head for word in words)
 
