@@ -9,9 +9,7 @@ from pathlib import Path
 from tokenpath.capture.capture import Capture
 from tokenpath.ingest.reader import Options, options_by_file
 
-_MARKS = re.compile(
-    rb'"(?:schemaVersion|deviceProperties|distributedInfo)"\s*:'
-)
+_MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo)"\s*:')
 """Header entries that only the profiler writes."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:')
 _EVENT_MARKS = re.compile(
