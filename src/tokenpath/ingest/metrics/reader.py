@@ -26,7 +26,7 @@ class MetricsReader:
     is_generic = False
 
     def sniff(self, head: bytes, path: Path) -> bool:
-        """Declarations and samples and nothing else in the first lines, or an answer with its type."""
+        """Declarations and mostly samples in the first lines, or a query's answer with its type."""
         if not head or path.is_dir():
             return False
         if head.lstrip()[:1] == b"{" and _ANSWER.search(head) is not None:
@@ -36,9 +36,11 @@ class MetricsReader:
         whole = [line for line in lines[:-1] or lines if line][:_LINES_SEEN]
         declared = any(_DECLARATION.match(line) for line in whole)
         samples = [line for line in whole if not line.startswith(b"#")]
-        if not all(_SAMPLE.match(line) for line in samples):
-            return False
-        return declared or (bool(samples) and all(b"{" in line for line in samples))
+        num_good = sum(_SAMPLE.match(line) is not None for line in samples)
+        if declared:
+            # A damaged line here and there is counted, not a reason to refuse the file.
+            return 2 * num_good >= len(samples)
+        return bool(samples) and all(b"{" in line for line in samples) and num_good == len(samples)
 
     def read(self, paths: Sequence[Path], options: Options) -> Capture:
         """Each file its own source; snapshots without times are put in the order of their counters."""
