@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpath.core.errors import LimitExceeded
+from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.packed import Unpacked, open_unpacked
 from tokenpath.ingest.reader import Options
@@ -83,35 +84,42 @@ def parse(line: bytes) -> Any:
         return None
 
 
-def records(path: Path, options: Options, losses: Losses) -> Iterator[tuple[int, dict[str, Any]]]:
+def records(
+    path: Path, options: Options, builder: CaptureBuilder
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file, each with its byte offset: one a line, a list, or one after the other.
 
-    A line may hold a list of objects, too. What is no object is counted as a `damaged record`.
+    A line may hold a list of objects, too. Each counts as an event; what is no object is counted as a
+    `damaged record`.
     """
+    losses = builder.losses
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
     stream = lines(unpacked, losses)
     first = next(stream, None)
     if first is None:
         return
     if parse(first[1]) is None and first[1].lstrip()[:1] in (b"{", b"["):
-        yield from _of_document(path, first, stream, losses)
+        yield from _of_document(path, first, stream, builder)
         return
-    yield from _of_line(*first, losses)
+    yield from _of_line(*first, builder)
     for offset, line in stream:
-        yield from _of_line(offset, line, losses)
+        yield from _of_line(offset, line, builder)
 
 
-def _of_line(offset: int, line: bytes, losses: Losses) -> Iterator[tuple[int, dict[str, Any]]]:
+def _of_line(
+    offset: int, line: bytes, builder: CaptureBuilder
+) -> Iterator[tuple[int, dict[str, Any]]]:
     value = parse(line)
     for item in value if isinstance(value, list) else [value]:
+        builder.num_events += 1
         if isinstance(item, dict):
             yield offset, item
         else:
-            losses.add("damaged record", offset=offset)
+            builder.losses.add("damaged record", offset=offset)
 
 
 def _of_document(
-    path: Path, first: tuple[int, bytes], rest: Iterator[tuple[int, bytes]], losses: Losses
+    path: Path, first: tuple[int, bytes], rest: Iterator[tuple[int, bytes]], builder: CaptureBuilder
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Objects of a document that is spread over lines, up to where it is damaged."""
     held, size = [first[1]], len(first[1])
@@ -134,13 +142,15 @@ def _of_document(
         except _JSON_ERRORS:
             # Lines of a file that is damaged at its start: the others are whole.
             next_line = text.find("\n", at)
-            losses.add("damaged record", offset=at)
+            builder.num_events += 1
+            builder.losses.add("damaged record", offset=at)
             at = len(text) if next_line < 0 else _skip(text, next_line, " \t\r\n[,")
             continue
+        builder.num_events += 1
         if isinstance(value, dict):
             yield at, value
         else:
-            losses.add("damaged record", offset=at)
+            builder.losses.add("damaged record", offset=at)
         at = _skip(text, end, " \t\r\n],[")
 
 
