@@ -65,7 +65,13 @@ def write(path: Path, num_rows: int) -> None:
     insert(
         connection,
         "CUPTI_ACTIVITY_KIND_KERNEL",
-        (X + (64, n % 7, 1, 128, 1, 1, 32, 0, 4096, None) for n in range(num_rows // 6)),
+        (
+            (
+                *(10_000 * n, 10_000 * n + 5_000, 0, 1, 7, n, _PID, n % 200, n % 200),
+                *(64, n % 7, 1, 128, 1, 1, 32, 0, 4096, None),
+            )
+            for n in range(num_rows // 6)
+        ),
     )
     insert(
         connection,
