@@ -8,14 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokenpath.ingest import arrow
 from tokenpath.ingest.builder import CaptureBuilder
+from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.xla.details import read_copied_bytes, read_kernel_details, read_shape
 from tokenpath.ingest.xla.families import Work, of_gpu, of_hlo
-from tokenpath.ingest.xla.lines import NO_TEXT, NULL, Int64s, Line, Plane, Texts, same, together
+from tokenpath.ingest.xla.lines import (
+    NO_TEXT,
+    NULL,
+    Int64s,
+    Line,
+    Plane,
+    Texts,
+    distinct,
+    same,
+    texts_of,
+    together,
+)
+from tokenpath.ingest.xla.parts import Column, Parts
 
 _DEVICE = re.compile(r"/device:([A-Z]+):(\d{1,9})(?: (.*))?$", re.ASCII)
 _OPS = frozenset({"XLA Ops", "Sparse Core Ops"})
@@ -31,6 +42,7 @@ _STEP_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
 _VENDORS = {"nvidia": "nvidia", "amd": "amd"}
 
 Integers = NDArray[Any]
+_NO_SIZE = (NO_TEXT, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -55,15 +67,13 @@ def add_device(builder: CaptureBuilder, plane: Plane) -> int:
     for name, value in stats.items():
         builder.setting(f"{plane.name.removeprefix('/')}.{name}", value)
     said = stats.get("device_type_string") or stats.get("gpu_model")
-    own_name = None if said is None else str(said)
-    name = f"{said or kind} {part}" if part else own_name
     vendor = _VENDORS.get(str(stats.get("device_vendor", "")).lower())
     return builder.add_rows(
         "device",
         [
             {
                 "index": int(index),
-                "name": name,
+                "name": f"{said or kind} {part}" if part else said and str(said),
                 "num_sms": _int32(stats.get("core_count")),
                 "memory_bytes": _whole(stats.get("memory_size")),
                 "vendor": "google" if kind == "TPU" else vendor,
@@ -81,47 +91,47 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and 0 < value < 2**63 else None
 
 
-def add_device_lines(builder: CaptureBuilder, lines: Iterable[Line], device: int) -> None:
+def add_device_lines(parts: Parts, losses: Losses, lines: Iterable[Line], device: int) -> None:
     """The rows of a device's timelines; its steps first, as kernels name them."""
     steps: dict[int, int] = {}
     for line in sorted(lines, key=lambda line: line.name not in _STEPS):
         if line.name in _STEPS:
-            steps |= _add_steps(builder, line)
+            steps |= _add_steps(parts, line)
         else:
-            _add_line(builder, line, _Place(device, steps))
+            _add_line(parts, losses, line, _Place(device, steps))
 
 
-def _add_line(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+def _add_line(parts: Parts, losses: Losses, line: Line, place: _Place) -> None:
     is_derived = line.plane.startswith("/device:GPU") and line.name in _OF_CORES
     if is_derived or _REPEATS.match(line.name):
-        builder.losses.add("repeats other timelines", len(line), lost=False)
+        losses.add("repeats other timelines", len(line), lost=False)
     elif _COUNTERS.match(line.name):
-        builder.losses.add("device counter", len(line))
+        losses.add("device counter", len(line))
     elif line.name in _OPS:
-        _add_hlo_ops(builder, line, place)
+        _add_hlo_ops(parts, line, place)
     elif line.name.startswith("Stream"):
-        _add_stream(builder, line, place)
+        _add_stream(parts, line, place)
     else:
-        _add_ranges(builder, line, place, line.names, line.name or line.plane)
+        _add_ranges(parts, line, place, line.names, line.name or line.plane)
 
 
-def _add_stream(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+def _add_stream(parts: Parts, line: Line, place: _Place) -> None:
     """Kernels and copies of a GPU stream, and ranges that say which HLO and operator they serve."""
-    _add_kernels(builder, line, place, of_gpu, line.text("hlo_op"))
-    _add_origins(builder, line, place, with_hlo=True)
+    _add_kernels(parts, line, place, of_gpu, line.text("hlo_op"))
+    _add_origins(parts, line, place, with_hlo=True)
 
 
-def _add_hlo_ops(builder: CaptureBuilder, line: Line, place: _Place) -> None:
+def _add_hlo_ops(parts: Parts, line: Line, place: _Place) -> None:
     """HLO instructions as a core ran them. One that contains others (`while`, `call`) is a range."""
     own_name = [_instruction(text) for text in line.names.values]
     line.names = Texts(line.names.codes, []).mapped([*own_name])
     outer = _contains_others(line.offset_ps, line.duration_ps)
     if outer.any():
         around = line.take(outer)
-        _add_ranges(builder, around, place, around.names, "HLO control flow")
+        _add_ranges(parts, around, place, around.names, "HLO control flow")
         line = line.take(~outer)
-    _add_kernels(builder, line, place, of_hlo, line.text("hlo_category"))
-    _add_origins(builder, line, place, with_hlo=False)
+    _add_kernels(parts, line, place, of_hlo, line.text("hlo_category"))
+    _add_origins(parts, line, place, with_hlo=False)
 
 
 def _instruction(text: str) -> str:
@@ -133,7 +143,9 @@ def _contains_others(start: Int64s, duration: Int64s) -> NDArray[np.bool_]:
     """Which events wholly contain a later one that takes time."""
     result = np.zeros(len(start), np.bool_)
     timed = np.flatnonzero(duration > 0)
-    order = timed[np.lexsort((-duration[timed], start[timed]))]
+    order = timed
+    if not (start[timed[1:]] > start[timed[:-1]]).all():
+        order = timed[np.lexsort((-duration[timed], start[timed]))]
     begin, length = start[order], duration[order]
     if len(order) > 1:
         inside = begin[1:] - begin[:-1]
@@ -141,28 +153,26 @@ def _contains_others(start: Int64s, duration: Int64s) -> NDArray[np.bool_]:
     return result
 
 
-def _at(line: Line, place: _Place) -> dict[str, Any]:
+def _at(line: Line, place: _Place) -> dict[str, Column]:
     return {
-        "device_id": arrow.constant(place.device, len(line)),
+        "device_id": np.full(len(line), place.device, np.int32),
         "stream_id": np.full(len(line), line.id, np.int64),
-        "start_ns": line.start_ns(),
-        "end_ns": line.end_ns(),
+        "start_ns": line.start_ns,
+        "end_ns": line.end_ns,
     }
 
 
-def _add_ranges(
-    builder: CaptureBuilder, line: Line, place: _Place, names: Texts, domain: str
-) -> None:
+def _add_ranges(parts: Parts, line: Line, place: _Place, names: Texts, domain: str) -> None:
     columns = _at(line, place) | {
         "side": same(len(line), "device"),
-        "name": names.arrow(),
+        "name": names,
         "domain": same(len(line), domain),
     }
-    builder.add("range", columns)
+    parts.add("range", len(line), columns)
 
 
 def _add_kernels(
-    builder: CaptureBuilder,
+    parts: Parts,
     line: Line,
     place: _Place,
     judge: Callable[[str, str | None, str | None], Work],
@@ -175,13 +185,13 @@ def _add_kernels(
     kind = Texts(which, []).mapped([work.kind for work in works])
     family = Texts(which, []).mapped([work.family for work in works])
     columns = _at(line, place) | {
-        "name": line.names.arrow(),
-        "kind": kind.arrow(),
-        "family": family.arrow(),
-        "correlation_id": arrow.integers(line.number("correlation_id"), NULL),
+        "name": line.names,
+        "kind": kind,
+        "family": family,
+        "correlation_id": line.number("correlation_id"),
     }
     if place.steps and "group_id" in line.integers:
-        columns["step_id"] = arrow.integers(_step_rows(line, place.steps), NO_TEXT)
+        columns["step_id"] = _step_rows(line, place.steps)
     columns |= _detail_columns(line.text("kernel_details"))
     copied = line.text("memcpy_details")
     if "Memset_details" in line.texts:
@@ -190,13 +200,13 @@ def _add_kernels(
         codes[(copied.codes < 0) & (other.codes < 0)] = NO_TEXT
         copied = Texts(codes.astype(np.int32), copied.values + other.values)
     sizes = [read_copied_bytes(text) for text in copied.values]
-    columns["bytes"] = arrow.integers(_looked_up(sizes, copied.codes, NULL, np.int64), NULL)
-    first = builder.add("kernel", columns)
-    _add_collectives(builder, line, which, works, first)
+    columns["bytes"] = _looked_up(sizes, copied.codes, NULL, np.int64)
+    first = parts.add("kernel", len(line), columns)
+    _add_collectives(parts, line, which, works, first)
 
 
 def _step_rows(line: Line, steps: dict[int, int]) -> NDArray[np.int32]:
-    groups, which = np.unique(line.integers["group_id"], return_inverse=True)
+    groups, which = distinct(line.integers["group_id"])
     rows = [steps.get(group, NO_TEXT) for group in groups.tolist()]
     return np.ascontiguousarray(np.array(rows, np.int32)[which])
 
@@ -209,28 +219,24 @@ def _works(
     return which, [judge(name or "", hlo_text, op) for name, hlo_text, op in said]
 
 
-def _detail_columns(details: Texts) -> dict[str, Any]:
+def _detail_columns(details: Texts) -> dict[str, Column]:
     if not details.values:
         return {}
     found = [read_kernel_details(text) for text in details.values]
     codes = details.codes
-    columns: dict[str, Any] = {}
+    columns: dict[str, Column] = {}
     for name in ("grid", "block"):
-        sizes = [getattr(entry, name) for entry in found]
-        table = np.array(
-            [*((0, 0, 0) if size is None else size for size in sizes), (0, 0, 0)], np.int32
-        )
-        valid = np.array([*(size is not None for size in sizes), False])
-        columns[name] = arrow.triples(table[codes], valid[codes])
+        sizes = [getattr(entry, name) or _NO_SIZE for entry in found]
+        columns[name] = np.array([*sizes, _NO_SIZE], np.int32)[codes]
     for name, field in (
         ("registers_per_thread", "registers"),
         ("shared_memory_bytes", "shared_bytes"),
     ):
-        values = _looked_up([getattr(entry, field) for entry in found], codes, NO_TEXT, np.int32)
-        columns[name] = arrow.integers(values, NO_TEXT)
+        known = [getattr(entry, field) for entry in found]
+        columns[name] = _looked_up(known, codes, NO_TEXT, np.int32)
     shares = [entry.occupancy_percent for entry in found]
     reals = np.array([*(np.nan if share is None else share for share in shares), np.nan])
-    columns["occupancy_percent"] = arrow.reals(reals[codes])
+    columns["occupancy_percent"] = reals[codes]
     return columns
 
 
@@ -243,12 +249,12 @@ def _looked_up(
     return np.ascontiguousarray(table[codes])
 
 
-def _add_origins(builder: CaptureBuilder, line: Line, place: _Place, *, with_hlo: bool) -> None:
+def _add_origins(parts: Parts, line: Line, place: _Place, *, with_hlo: bool) -> None:
     """Ranges that name the HLO instruction and the framework's operator behind each event."""
     if with_hlo:
         op, module = line.text("hlo_op"), line.text("hlo_module")
-        _add_named(builder, line, place, "HLO", _joined(module, op))
-    _add_named(builder, line, place, "framework operator", _framework_ops(line))
+        _add_named(parts, line, place, "HLO", _joined(module, op))
+    _add_named(parts, line, place, "framework operator", _framework_ops(line))
 
 
 def _framework_ops(line: Line) -> Texts:
@@ -271,17 +277,15 @@ def _joined(module: Texts, op: Texts) -> Texts:
     return Texts(which, []).mapped(names)
 
 
-def _add_named(
-    builder: CaptureBuilder, line: Line, place: _Place, domain: str, names: Texts
-) -> None:
+def _add_named(parts: Parts, line: Line, place: _Place, domain: str, names: Texts) -> None:
     rows = np.flatnonzero(names.codes >= 0)
     if len(rows):
         part = line if len(rows) == len(line) else line.take(rows)
-        _add_ranges(builder, part, place, names.take(rows), domain)
+        _add_ranges(parts, part, place, names.take(rows), domain)
 
 
 def _add_collectives(
-    builder: CaptureBuilder, line: Line, which: Integers, works: list[Work], first: int
+    parts: Parts, line: Line, which: Integers, works: list[Work], first: int
 ) -> None:
     of_work = np.array([work.collective is not None for work in works], np.bool_)
     rows = np.flatnonzero(of_work[which])
@@ -289,52 +293,43 @@ def _add_collectives(
         return
     shapes = line.text("shape_with_layout")
     sizes = [read_shape(text) for text in shapes.values]
-    known = [sizes[code] if code >= 0 else None for code in shapes.codes[rows].tolist()]
-    ops = [works[at].collective for at in which[rows].tolist()]
-    builder.add(
-        "collective",
-        {
-            "op": ops,
-            # What goes into a sum comes out in the same size; of other operations only the result is told.
-            "payload_bytes": pa.array(
-                [
-                    shape.num_bytes if shape and op == "allreduce" else None
-                    for shape, op in zip(known, ops, strict=True)
-                ],
-                pa.int64(),
-            ),
-            "dtype": [None if shape is None else shape.dtype for shape in known],
-            "kernel_id": (rows + first).astype(np.int32),
-            "output_bytes": pa.array(
-                [None if shape is None else shape.num_bytes for shape in known], pa.int64()
-            ),
-        },
-    )
+    num_bytes = [None if size is None else size.num_bytes for size in sizes]
+    ops = Texts(which[rows], []).mapped([work.collective for work in works])
+    codes = shapes.codes[rows]
+    output = _looked_up(num_bytes, codes, NULL, np.int64)
+    is_sum = np.array([op == "allreduce" for op in ops.values], np.bool_)[ops.codes]
+    columns: dict[str, Column] = {
+        "op": ops,
+        # What goes into a sum comes out in the same size; of others only the result is told.
+        "payload_bytes": np.where(is_sum, output, NULL),
+        "dtype": Texts(codes, []).mapped([None if size is None else size.dtype for size in sizes]),
+        "kernel_id": (rows + first).astype(np.int32),
+        "output_bytes": output,
+    }
+    parts.add("collective", len(rows), columns)
 
 
-def _add_steps(builder: CaptureBuilder, line: Line) -> dict[int, int]:
+def _add_steps(parts: Parts, line: Line) -> dict[int, int]:
     """The steps of a device; their rows by group number."""
     named = line.text("step_name")
     names = [
         named.values[own] if own >= 0 else line.names.values[code]
         for own, code in zip(named.codes.tolist(), line.names.codes.tolist(), strict=True)
     ]
-    first = add_steps(builder, line, names)
+    first = add_steps(parts, line, names)
     groups = line.number("group_id").tolist()
     return {group: first + at for at, group in enumerate(groups) if group != NULL}
 
 
-def add_steps(builder: CaptureBuilder, line: Line, names: list[str]) -> int:
+def add_steps(parts: Parts, line: Line, names: list[str]) -> int:
     """Rows of `step` for marks whose names end in the step's number; the first of them."""
     numbers = [_STEP_NUMBER.search(name) for name in names]
-    known = [None if found is None else int(found[1]) for found in numbers]
-    return builder.add(
-        "step",
-        {
-            "name": names,
-            "observer": same(len(names), "profiler"),
-            "number": pa.array(known, pa.int64()),
-            "start_ns": line.start_ns(),
-            "end_ns": line.end_ns(),
-        },
-    )
+    known = [NULL if found is None else int(found[1]) for found in numbers]
+    columns: dict[str, Column] = {
+        "name": texts_of(names),
+        "observer": same(len(names), "profiler"),
+        "number": np.array(known, np.int64),
+        "start_ns": line.start_ns,
+        "end_ns": line.end_ns,
+    }
+    return parts.add("step", len(names), columns)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tokenpath.ingest import arrow
-from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.xla.devices import add_steps
-from tokenpath.ingest.xla.lines import NULL, Line, Texts, same
+from tokenpath.ingest.xla.lines import NULL, Line, Texts, same, texts_of
 from tokenpath.ingest.xla.memory import ALLOCATOR_EVENTS, MemoryEvents
+from tokenpath.ingest.xla.parts import Column, Parts
 from tokenpath.stitch.steps import read_label
 
 
-def add_host_line(
-    builder: CaptureBuilder, line: Line, memory: MemoryEvents, *, with_steps: bool
-) -> None:
+def add_host_line(parts: Parts, line: Line, memory: MemoryEvents, *, with_steps: bool) -> None:
     """The rows of one host thread.
 
     A mark with a `step_num` (`jax.profiler.StepTraceAnnotation`) is a step if `with_steps`: not where
@@ -28,17 +23,20 @@ def add_host_line(
     sort[(sort == _OP) & (line.number("correlation_id") != NULL)] = _CALL
     is_step = (line.number("step_num") != NULL) & (sort == _OP)
     sort[is_step] = _RANGE
-    thread = builder.add_rows(
-        "thread", [{"pid": line.plane, "tid": str(line.id), "name": line.name or None}]
-    )
+    named: dict[str, Column] = {
+        "pid": same(1, line.plane),
+        "tid": same(1, str(line.id)),
+        "name": texts_of([line.name or None]),
+    }
+    thread = parts.add("thread", 1, named)
     for kind, table in ((_OP, "op"), (_CALL, "api_call"), (_FRAME, "frame"), (_RANGE, "range")):
         rows = np.flatnonzero(sort == kind)
         if len(rows):
             part = line if len(rows) == len(line) else line.take(rows)
-            builder.add(table, _columns(part, table, thread))
+            parts.add(table, len(part), _columns(part, table, thread))
     memory.add(line.take(np.flatnonzero(sort == _MEMORY)))
     if with_steps and is_step.any():
-        _add_marked_steps(builder, line.take(np.flatnonzero(is_step)))
+        _add_marked_steps(parts, line.take(np.flatnonzero(is_step)))
 
 
 _OP, _CALL, _FRAME, _RANGE, _MEMORY = range(5)
@@ -53,20 +51,20 @@ def _sort(name: str) -> int:
     return _RANGE if read_label(name) is not None else _OP
 
 
-def _columns(line: Line, table: str, thread: int) -> dict[str, Any]:
+def _columns(line: Line, table: str, thread: int) -> dict[str, Column]:
     names = line.names
     if table == "op":
         names = _full_names(line)
     elif table == "frame":
         names = names.mapped([name[1:] for name in names.values])
-    columns: dict[str, Any] = {
-        "thread_id": arrow.constant(thread, len(line)),
-        "start_ns": line.start_ns(),
-        "end_ns": line.end_ns(),
-        "name": names.arrow(),
+    columns: dict[str, Column] = {
+        "thread_id": np.full(len(line), thread, np.int32),
+        "start_ns": line.start_ns,
+        "end_ns": line.end_ns,
+        "name": names,
     }
     if table == "api_call":
-        columns["correlation_id"] = arrow.integers(line.number("correlation_id"), NULL)
+        columns["correlation_id"] = line.number("correlation_id")
     if table == "range":
         columns["side"] = same(len(line), "host")
     return columns
@@ -79,9 +77,9 @@ def _full_names(line: Line) -> Texts:
     return Texts(codes.astype(np.int32), line.names.values + long.values)
 
 
-def _add_marked_steps(builder: CaptureBuilder, line: Line) -> None:
+def _add_marked_steps(parts: Parts, line: Line) -> None:
     numbers = line.number("step_num").tolist()
     names = [line.names.values[code] for code in line.names.codes.tolist()]
     add_steps(
-        builder, line, [f"{name} {number}" for name, number in zip(names, numbers, strict=True)]
+        parts, line, [f"{name} {number}" for name, number in zip(names, numbers, strict=True)]
     )

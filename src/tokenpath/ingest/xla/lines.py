@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +19,15 @@ NULL = np.iinfo(np.int64).min
 """No number."""
 NO_TEXT = -1
 """No text: code of a NULL."""
+_DENSE = 2**20
+"""Ids below this are looked up in a table of as many entries."""
 _FARTHEST_NS = 2**61
 """Times further than this from zero (73 years before or after) are damage."""
 
+HOST_STATS = frozenset(
+    {"correlation_id", "step_num", "addr", "allocation_bytes", "index_on_host", "allocator_name"}
+)
+"""Statistics that are of use on host threads."""
 INTEGERS = (
     "correlation_id",
     "group_id",
@@ -46,6 +52,22 @@ TEXTS = (
     "allocator_name",
 )
 """Statistics that are kept as texts."""
+
+
+def distinct(values: Int64s) -> tuple[Int64s, Int32s]:
+    """The distinct values in ascending order, and for each row which one it is.
+
+    Ids are small and dense as a rule: then a table of those seen does what else takes a sort.
+    """
+    if len(values):
+        low, high = int(values.min()), int(values.max())
+        if low >= 0 and high < _DENSE:
+            seen = np.zeros(high + 1, np.bool_)
+            seen[values] = True
+            position = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+            return np.flatnonzero(seen), position[values]
+    found, which = np.unique(values, return_inverse=True)
+    return found, which.astype(np.int32)
 
 
 @dataclass
@@ -83,15 +105,21 @@ def together(*columns: Texts) -> tuple[Int32s, list[tuple[str | None, ...]]]:
     for column in columns:
         # Numbered anew after each column, so that the product stays small.
         size = len(column.values) + 1
-        distinct, which = np.unique(which * size + (column.codes + 1), return_inverse=True)
+        present, place = distinct(which * size + (column.codes + 1))
+        which = place.astype(np.int64)
         texts = [None, *column.values]
-        combined = [(*combined[at // size], texts[at % size]) for at in distinct.tolist()]
+        combined = [(*combined[at // size], texts[at % size]) for at in present.tolist()]
     return which.astype(np.int32), combined
 
 
-def same(num_rows: int, text: str) -> pa.Array:
+def texts_of(values: Sequence[str | None]) -> Texts:
+    """A column of these texts."""
+    return Texts(np.arange(len(values), dtype=np.int32), []).mapped(list(values))
+
+
+def same(num_rows: int, text: str) -> Texts:
     """A text column of one text."""
-    return Texts(np.zeros(num_rows, np.int32), [text]).arrow()
+    return Texts(np.zeros(num_rows, np.int32), [text])
 
 
 @dataclass
@@ -118,6 +146,10 @@ class Line:
     """Statistics by name, NULL where an event has none; those that no event has are absent."""
     texts: dict[str, Texts] = field(default_factory=dict)
     """The same for texts."""
+    start_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """Start of each event in whole nanoseconds, rounded down; `timed` fills it."""
+    end_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """End, rounded down like the start, so that neighbours stay neighbours."""
 
     def __len__(self) -> int:
         return len(self.offset_ps)
@@ -135,6 +167,8 @@ class Line:
             self.long_names.take(rows),
             {name: values[rows] for name, values in self.integers.items()},
             {name: texts.take(rows) for name, texts in self.texts.items()},
+            self.start_ns[rows] if len(self.start_ns) else self.start_ns,
+            self.end_ns[rows] if len(self.end_ns) else self.end_ns,
         )
 
     def number(self, name: str) -> Int64s:
@@ -146,15 +180,6 @@ class Line:
         """The same for a text."""
         found = self.texts.get(name)
         return Texts(np.full(len(self), NO_TEXT, np.int32), []) if found is None else found
-
-    def start_ns(self) -> Int64s:
-        """Start of each event in whole nanoseconds, rounded down."""
-        return self.base_ns + self.offset_ps // PS_PER_NS
-
-    def end_ns(self) -> Int64s:
-        """End of each event, rounded down like its start, so that neighbours stay neighbours."""
-        within = self.offset_ps % PS_PER_NS + self.duration_ps % PS_PER_NS
-        return self.start_ns() + self.duration_ps // PS_PER_NS + within // PS_PER_NS
 
 
 @dataclass
@@ -183,15 +208,23 @@ class Space:
     """What the profiler complained of, by `error.0`, `warning.0`, ..."""
 
 
-def sound(line: Line, losses: Losses) -> Line:
-    """The line without events whose times cannot be; cuts below a nanosecond are counted."""
-    is_far = np.abs(line.offset_ps // PS_PER_NS) > _FARTHEST_NS
-    if abs(line.base_ns) > _FARTHEST_NS:
-        is_far[:] = True
-    is_bad = is_far | (line.duration_ps < 0)
-    if is_bad.any():
+def timed(line: Line, losses: Losses) -> Line:
+    """The line with times in nanoseconds, without events whose times cannot be; cuts are counted."""
+    whole, length = line.offset_ps // PS_PER_NS, line.duration_ps // PS_PER_NS
+    rest, left = line.offset_ps - whole * PS_PER_NS, line.duration_ps - length * PS_PER_NS
+    losses.add(
+        "cut below a nanosecond", int(np.count_nonzero(rest | left)), lost=False, dropped=False
+    )
+    is_base_far = abs(line.base_ns) > _FARTHEST_NS
+    line.start_ns = whole if is_base_far else whole + line.base_ns
+    line.end_ns = line.start_ns + length + (rest + left >= PS_PER_NS)
+    if len(line) and (
+        is_base_far
+        or int(line.duration_ps.min()) < 0
+        or int(whole.max()) > _FARTHEST_NS
+        or int(whole.min()) < -_FARTHEST_NS
+    ):
+        is_bad = (line.duration_ps < 0) | (np.abs(whole) > _FARTHEST_NS) | is_base_far
         losses.add("impossible time", int(is_bad.sum()))
         line = line.take(~is_bad)
-    cut = (line.offset_ps % PS_PER_NS != 0) | (line.duration_ps % PS_PER_NS != 0)
-    losses.add("cut below a nanosecond", int(cut.sum()), lost=False, dropped=False)
     return line

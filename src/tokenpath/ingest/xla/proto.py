@@ -15,8 +15,20 @@ from tokenpath.core.errors import DamagedInput
 from tokenpath.ingest import wire
 from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.wire import WireError, fields, signed
+from tokenpath.ingest.workers import each
 from tokenpath.ingest.xla import scan
-from tokenpath.ingest.xla.lines import INTEGERS, NO_TEXT, NULL, TEXTS, Line, Plane, Space, Texts
+from tokenpath.ingest.xla.lines import (
+    HOST_STATS,
+    INTEGERS,
+    NO_TEXT,
+    NULL,
+    TEXTS,
+    Line,
+    Plane,
+    Space,
+    Texts,
+    distinct,
+)
 
 Int64s = NDArray[np.int64]
 Span = slice
@@ -51,7 +63,7 @@ class _Parts:
     damaged_at: int | None = None
 
 
-def read_space(data: NDArray[np.uint8], losses: Losses, where: str) -> Space:
+def read_space(data: NDArray[np.uint8], losses: Losses, where: str, num_workers: int = 1) -> Space:
     """Read a whole profile. DamagedInput when nothing of it makes sense."""
     space = Space()
     view = scan.bytes_of(data)
@@ -61,7 +73,7 @@ def read_space(data: NDArray[np.uint8], losses: Losses, where: str) -> Space:
             if isinstance(value, int):
                 continue
             if number == 1:
-                plane = _read_plane(data, view, value, space, losses)
+                plane = _read_plane(data, value, space, losses, num_workers)
                 num_sound += plane is not None
             elif number == 4:
                 space.hosts.append(wire.text(view, value))
@@ -98,9 +110,10 @@ def _damaged(data: NDArray[np.uint8], error: WireError | None, where: str) -> Da
 
 
 def _read_plane(
-    data: NDArray[np.uint8], view: memoryview, span: Span, space: Space, losses: Losses
+    data: NDArray[np.uint8], span: Span, space: Space, losses: Losses, num_workers: int
 ) -> Plane | None:
     """One plane; None when not even its name can be read."""
+    view = scan.bytes_of(data)
     parts = _split_plane(view, span)
     if parts.damaged_at is not None:
         space.num_events += 1
@@ -110,9 +123,14 @@ def _read_plane(
     plane = Plane(parts.name, dict(_stats(view, parts.stats, parts.stat_names)))
     space.planes.append(plane)
     kinds = _Kinds(view, parts, space, losses)
-    wanted = {key: name for key, name in parts.stat_names.items() if name in _KEPT}
-    for line_span in parts.lines:
-        line = _read_line(data, view, line_span, plane.name, wanted, kinds, space, losses)
+    kept = _KEPT if plane.name.startswith("/device:") else HOST_STATS
+    wanted = {key: name for key, name in parts.stat_names.items() if name in kept}
+    sources = _Sources(data, view, plane.name, wanted, kinds)
+    for line, num_events, own_losses in each(
+        lambda line_span: _read_line(sources, line_span), parts.lines, num_workers
+    ):
+        space.num_events += num_events
+        losses.merge(own_losses)
         if line is not None:
             plane.lines.append(line)
     return plane
@@ -233,35 +251,38 @@ def _key_and_body(view: memoryview, span: Span) -> tuple[int, Span | None]:
     return key, body
 
 
-def _read_line(
-    data: NDArray[np.uint8],
-    view: memoryview,
-    span: Span,
-    plane: str,
-    wanted: dict[int, str],
-    kinds: _Kinds,
-    space: Space,
-    losses: Losses,
-) -> Line | None:
-    ids = np.array(sorted(wanted), np.int64)
-    events = scan.scan_line(data, span.start, span.stop, ids, len(data))
-    space.num_events += len(events.offset_ps)
+@dataclass(frozen=True)
+class _Sources:
+    """What all lines of a plane are read from."""
+
+    data: NDArray[np.uint8]
+    view: memoryview
+    plane: str
+    wanted: dict[int, str]
+    kinds: _Kinds
+
+
+def _read_line(sources: _Sources, span: Span) -> tuple[Line | None, int, Losses]:
+    """A timeline, None when it holds no event in time; the events in it, and what of them was lost."""
+    view, kinds, losses = sources.view, sources.kinds, Losses()
+    ids = np.array(sorted(sources.wanted), np.int64)
+    events = scan.scan_line(sources.data, span.start, span.stop, ids, len(sources.data))
+    num_events = len(events.offset_ps)
     if events.damaged_at is not None:
-        space.num_events += 1
+        num_events += 1
         losses.add("damaged timeline", offset=events.damaged_at)
-    asked, which = np.unique(events.metadata_id, return_inverse=True)
+    asked, column = distinct(events.metadata_id)
     known = [kinds.get(key) for key in asked.tolist()]
-    has_kind = np.array([kind is not None for kind in known] or [False], np.bool_)[which]
+    has_kind = np.array([kind is not None for kind in known] or [False], np.bool_)[column]
     losses.add("event without a name", int((~has_kind).sum()))
     is_timed = events.is_aggregate == 0
     losses.add("aggregate without a time", int((has_kind & ~is_timed).sum()))
     rows = np.flatnonzero(has_kind & is_timed)
     if not len(rows):
-        return None
-    column = which.astype(np.int32)
+        return None, num_events, losses
     every = [kind or EventKind() for kind in known]
     line = Line(
-        plane,
+        sources.plane,
         events.line_id,
         wire.text(view, events.shown_name) or wire.text(view, events.name),
         events.base_ns,
@@ -271,13 +292,13 @@ def _read_line(
         Texts(column, []).mapped([kind.name if kind.display_name else None for kind in every]),
     )
     for at, key in enumerate(ids.tolist()):
-        stat = wanted[key]
+        stat = sources.wanted[key]
         if stat in INTEGERS:
             line.integers[stat] = _numbers(events, at)
         else:
             line.texts[stat] = _texts(events, at, view, kinds)
     _add_shared(line, column, every)
-    return line if len(rows) == len(line) else line.take(rows)
+    return line if len(rows) == len(line) else line.take(rows), num_events, losses
 
 
 def _numbers(events: scan.Events, at: int) -> Int64s:
@@ -294,17 +315,20 @@ def _texts(events: scan.Events, at: int, view: memoryview, kinds: _Kinds) -> Tex
         rows = np.flatnonzero(kind == code)
         if not len(rows):
             continue
-        distinct, first, which = np.unique(values[rows], return_index=True, return_inverse=True)
-        of_distinct = np.empty(len(distinct), np.int32)
-        for position, value in enumerate(distinct.tolist()):
+        own = values[rows]
+        asked, which = distinct(own)
+        first = np.empty(len(asked), np.int64)
+        first[which[::-1]] = rows[::-1]
+        of_asked = np.empty(len(asked), np.int32)
+        for position, value in enumerate(asked.tolist()):
             if code == scan.REFERENCE:
                 text = kinds.stat_name(value)
             else:
-                place = int(events.places[at, rows[first[position]]])
+                place = int(events.places[at, first[position]])
                 begin, size = place >> scan.SIZE_BITS, place & ((1 << scan.SIZE_BITS) - 1)
                 text = wire.text(view, slice(begin, begin + size))
-            of_distinct[position] = NO_TEXT if text is None else found.setdefault(text, len(found))
-        codes[rows] = of_distinct[which]
+            of_asked[position] = NO_TEXT if text is None else found.setdefault(text, len(found))
+        codes[rows] = of_asked[which]
     return Texts(codes, list(found))
 
 

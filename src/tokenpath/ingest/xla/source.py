@@ -12,13 +12,16 @@ from tokenpath.capture.capture import Capture
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.packed import open_unpacked
 from tokenpath.ingest.reader import Options, Reader
+from tokenpath.ingest.workers import worker_count
 from tokenpath.ingest.xla.devices import add_device, add_device_lines, is_device
 from tokenpath.ingest.xla.hosts import add_host_line
-from tokenpath.ingest.xla.lines import Space, sound
+from tokenpath.ingest.xla.lines import Space, timed
 from tokenpath.ingest.xla.memory import MemoryEvents
+from tokenpath.ingest.xla.parts import Parts
 from tokenpath.ingest.xla.proto import read_space
 from tokenpath.ingest.xla.trace_json import read_trace
 
+_THREADS_FROM_BYTES = 2**23
 _EPOCH_FROM_NS = 10**17
 """Stamps from 1973 on count from 1970; smaller ones count from the start of the profile."""
 _MAX_JSON_EVENTS = 1_000_000
@@ -34,7 +37,9 @@ def read_xplane(reader: Reader, path: Path, options: Options) -> Capture:
     data = _joined(unpacked.chunks)
     for problem in unpacked.problems:
         builder.losses.add(problem, dropped=False)
-    space = read_space(data, builder.losses, str(path))
+    # A small file is read before a thread has started.
+    num_workers = worker_count(options.num_workers) if len(data) >= _THREADS_FROM_BYTES else 1
+    space = read_space(data, builder.losses, str(path), num_workers)
     _fill(builder, space)
     unpacked.report_done()
     return builder.finish()
@@ -70,16 +75,17 @@ def _fill(builder: CaptureBuilder, space: Space) -> None:
     _set_origin(builder, space)
     devices = [plane for plane in space.planes if is_device(plane)]
     has_step_lines = any(line.name == "Steps" for plane in devices for line in plane.lines)
-    memory = MemoryEvents()
+    memory, parts = MemoryEvents(), Parts()
     for plane in space.planes:
-        lines = (sound(line, builder.losses) for line in plane.lines)
+        lines = (timed(line, builder.losses) for line in plane.lines)
         if is_device(plane):
-            add_device_lines(builder, lines, add_device(builder, plane))
+            add_device_lines(parts, builder.losses, lines, add_device(builder, plane))
         else:
             for line in lines:
-                add_host_line(builder, line, memory, with_steps=not has_step_lines)
+                add_host_line(parts, line, memory, with_steps=not has_step_lines)
         # What is done with is let go: the tables hold it now.
         plane.lines.clear()
+    parts.write(builder)
     memory.write(builder)
 
 
