@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenpath.api.load import Progress, load
@@ -17,12 +17,13 @@ def convert(
     *,
     keep_hosts: bool = False,
     progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Capture:
     """Read, link, validate and write; the folder appears whole or not at all.
 
     Raises InputError for input that cannot be read and UsageError when the folder is not empty.
     """
-    capture = load(paths, keep_hosts=keep_hosts, progress=progress)
+    capture = load(paths, keep_hosts=keep_hosts, progress=progress, columns=columns)
     validate(capture)
     write_capture(capture, Path(folder))
     return capture

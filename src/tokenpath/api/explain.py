@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ def explain(
     window: WindowRequest | None = None,
     keep_hosts: bool = False,
     progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Explained:
     """Explain a linked capture, or the files that `load` reads.
 
@@ -47,6 +48,6 @@ def explain(
         if isinstance(source, Capture):
             capture = source
         else:
-            capture = load(source, keep_hosts=keep_hosts, progress=progress)
+            capture = load(source, keep_hosts=keep_hosts, progress=progress, columns=columns)
         report, analysis = imported.result().explain(capture, window)
     return Explained(report, analysis, capture)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenpath.api.load import Progress, load
@@ -12,10 +12,14 @@ from tokenpath.core.units import format_bytes
 
 
 def inspect(
-    paths: Sequence[str | Path], *, keep_hosts: bool = False, progress: Progress | None = None
+    paths: Sequence[str | Path],
+    *,
+    keep_hosts: bool = False,
+    progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Report:
     """A report with the sources, devices, tables, threads and skipped events of the input."""
-    capture = load(paths, keep_hosts=keep_hosts, progress=progress)
+    capture = load(paths, keep_hosts=keep_hosts, progress=progress, columns=columns)
     sources = capture["source"].to_pylist()
     first = sources[0] if sources else {}
     num_events = sum(row["num_events"] for row in sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tokenpath.capture.capture import Capture
@@ -20,10 +20,12 @@ def load(
     *,
     keep_hosts: bool = False,
     progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Capture:
     """A linked capture from trace files, folders or globs of ranks, or one capture folder.
 
-    Raises an InputError with file and reason when nothing can be read.
+    `columns` says which column of a plain table is what: `{"arrival_s": "start_time"}`. Raises an
+    InputError with file and reason when nothing can be read.
     """
     if not paths:
         raise InputError(
@@ -39,4 +41,4 @@ def load(
                 next_step="name one capture folder, or only trace files",
             )
         return read_capture(captures[0])
-    return link(read(named, keep_hosts=keep_hosts, progress=progress))
+    return link(read(named, keep_hosts=keep_hosts, progress=progress, columns=columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ def thread(
     *,
     keep_hosts: bool = False,
     progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Threaded:
     """Follow one request of a linked capture, or of the files that `load` reads.
 
@@ -42,7 +43,7 @@ def thread(
     capture = (
         source
         if isinstance(source, Capture)
-        else load(source, keep_hosts=keep_hosts, progress=progress)
+        else load(source, keep_hosts=keep_hosts, progress=progress, columns=columns)
     )
     _, names = capture.codes("request", "request_id")
     wanted = request_id if request_id in names else plain_request_id(request_id)[0]

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenpath.core.errors import UsageError
@@ -27,6 +27,28 @@ def add_input(parser: argparse.ArgumentParser, *, optional: bool = False) -> Non
     parser.add_argument(
         "--keep-hosts", action="store_true", help="keep host names; they are masked by default"
     )
+    parser.add_argument(
+        "--columns",
+        action="append",
+        default=[],
+        metavar="OURS=THEIRS",
+        help="what the columns of a plain CSV file are: arrival_s=start_time,output_tokens=n_out",
+    )
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, str]:
+    """`arrival_s=start,output_tokens=out` to a map; UsageError for anything else, or a name given twice."""
+    columns: dict[str, str] = {}
+    for pair in (pair for text in texts for pair in text.split(",")):
+        ours, equals, theirs = (part.strip() for part in pair.partition("="))
+        if not (ours and equals and theirs) or ours in columns:
+            raise UsageError(
+                f"{pair!r} is given twice" if ours in columns else f"{pair!r} is no pair",
+                where="--columns",
+                allowed="OURS=THEIRS pairs such as arrival_s=start_time, separated by commas",
+            )
+        columns[ours] = theirs
+    return columns
 
 
 def parse_range(text: str | None) -> tuple[int | None, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tokenpath.cli.arguments import add_input, progress_bar
+from tokenpath.cli.arguments import add_input, parse_columns, progress_bar
 
 _EPILOG = """\
 examples:
@@ -33,9 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from tokenpath.api import convert
 
+    columns = parse_columns(arguments.columns)
     with progress_bar() as progress:
         capture = convert(
-            arguments.paths, arguments.to, keep_hosts=arguments.keep_hosts, progress=progress
+            arguments.paths,
+            arguments.to,
+            keep_hosts=arguments.keep_hosts,
+            progress=progress,
+            columns=columns,
         )
     rows = sum(capture.num_rows(name) for name in capture)
     print(f"{rows:,} rows in {len(list(capture))} tables written to {arguments.to}")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tokenpath.cli.arguments import add_input, parse_range, progress_bar, write_text
+from tokenpath.cli.arguments import add_input, parse_columns, parse_range, progress_bar, write_text
 from tokenpath.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,10 +87,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     limits = [parse_limit(text) for text in arguments.fail_on]
     window = _window(arguments)
+    columns = parse_columns(arguments.columns)
     from tokenpath.api import explain
 
     with progress_bar() as progress:
-        result = explain(paths, window=window, keep_hosts=arguments.keep_hosts, progress=progress)
+        result = explain(
+            paths,
+            window=window,
+            keep_hosts=arguments.keep_hosts,
+            progress=progress,
+            columns=columns,
+        )
     _write_files(arguments, result)
     if arguments.json:
         from tokenpath.export import json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tokenpath.cli.arguments import add_input, progress_bar, terminal_width
+from tokenpath.cli.arguments import add_input, parse_columns, progress_bar, terminal_width
 
 _EPILOG = """\
 examples:
@@ -34,8 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from tokenpath.api import inspect
 
+    columns = parse_columns(arguments.columns)
     with progress_bar() as progress:
-        report = inspect(arguments.paths, keep_hosts=arguments.keep_hosts, progress=progress)
+        report = inspect(
+            arguments.paths, keep_hosts=arguments.keep_hosts, progress=progress, columns=columns
+        )
     if arguments.json:
         from tokenpath.export import json
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tokenpath.cli.arguments import add_input, progress_bar, terminal_width, write_text
+from tokenpath.cli.arguments import (
+    add_input,
+    parse_columns,
+    progress_bar,
+    terminal_width,
+    write_text,
+)
 
 _EPILOG = """\
 examples:
@@ -37,12 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from tokenpath.api.thread import thread
 
+    columns = parse_columns(arguments.columns)
     with progress_bar() as progress:
         result = thread(
             arguments.request,
             arguments.paths,
             keep_hosts=arguments.keep_hosts,
             progress=progress,
+            columns=columns,
         )
     if arguments.html:
         from tokenpath.export import html

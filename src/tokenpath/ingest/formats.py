@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import tokenpath.ingest
@@ -25,6 +26,9 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 )
 
 
+_TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz")
+
+
 @functools.cache
 def readers() -> tuple[Reader, ...]:
     """All readers: those that the packages beside this module name in `reader.READERS`, by name."""
@@ -35,8 +39,11 @@ def readers() -> tuple[Reader, ...]:
     return tuple(sorted(found, key=lambda reader: reader.name))
 
 
-def sniff(path: Path) -> Reader:
-    """The one reader for a file. UnknownFormat, naming the known ones, when none or two fit."""
+def sniff(path: Path, columns: Mapping[str, str] | None = None) -> Reader:
+    """The one reader for a file. UnknownFormat, naming the known ones, when none or two fit.
+
+    `columns`, a map of columns, makes a table known that has all of them and that no reader knows itself.
+    """
     head = read_head(path)
     for is_generic in (False, True):
         fitting = [
@@ -49,6 +56,10 @@ def sniff(path: Path) -> Reader:
         if fitting:
             names = " and ".join(reader.name for reader in fitting)
             raise UnknownFormat(f"it fits several formats: {names}", where=str(path))
+    for reader in readers():
+        takes = getattr(reader, "sniff_columns", None)
+        if columns and takes is not None and takes(head, columns):
+            return reader
     known = "; ".join(f"{reader.name} ({reader.describes})" for reader in readers())
     raise UnknownFormat(
         _describe(head, path), where=str(path), allowed=known, next_step=_next_step(path)
@@ -85,6 +96,9 @@ def _describe(head: bytes, path: Path) -> str:
             return f"unknown format: {words}"
     if head.lstrip()[:1] in (b"{", b"["):
         return "unknown format: JSON, but not a trace that a reader knows"
+    if path.name.endswith(_TABLE_SUFFIXES):
+        names = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()[:200]
+        return f"a table whose columns no reader knows: {names}"
     return "unknown format: not JSON"
 
 
@@ -93,4 +107,6 @@ def _next_step(path: Path) -> str:
         return f"nsys export --type sqlite {path.name}"
     if path.suffix == ".ncu-rep":
         return f"ncu --import {path.name} --csv --page raw > {path.stem}.csv"
+    if path.name.endswith(_TABLE_SUFFIXES):
+        return "say which column is what: --columns arrival_s=THEIR_NAME,output_tokens=THEIR_NAME"
     return "give the .json or .json.gz file that torch.profiler wrote"

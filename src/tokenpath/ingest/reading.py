@@ -46,7 +46,7 @@ def read(
     InputError and its kinds: no such file, unknown format, nothing readable, larger than a bound.
     """
     files = expand(paths)
-    by_file, strangers = _sniff_all(files, {Path(path) for path in paths})
+    by_file, strangers = _sniff_all(files, {Path(path) for path in paths}, columns or {})
     options = Options(
         keep_hosts,
         progress,
@@ -74,7 +74,9 @@ def _read_all(by_file: Mapping[Path, Reader], options: Options) -> list[Capture]
     ]
 
 
-def _sniff_all(files: Sequence[Path], named: set[Path]) -> tuple[dict[Path, Reader], list[Path]]:
+def _sniff_all(
+    files: Sequence[Path], named: set[Path], columns: Mapping[str, str]
+) -> tuple[dict[Path, Reader], list[Path]]:
     """The reader of each file, and files of a folder that are no traces (a config.json beside them).
 
     UnknownFormat for a file that was named itself, and when a folder holds nothing else.
@@ -83,7 +85,7 @@ def _sniff_all(files: Sequence[Path], named: set[Path]) -> tuple[dict[Path, Read
     strangers: list[Path] = []
     for file in files:
         try:
-            readers[file] = (sniff_folder(file) if file.is_dir() else None) or sniff(file)
+            readers[file] = (sniff_folder(file) if file.is_dir() else None) or sniff(file, columns)
         except UnknownFormat:
             if file in named or (len(readers) + len(strangers) + 1 == len(files) and not readers):
                 raise

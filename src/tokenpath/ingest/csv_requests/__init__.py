@@ -1,0 +1,1 @@
+"""Requests in plain tables: CSV, TSV, JSON Lines."""
