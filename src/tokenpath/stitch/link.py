@@ -9,6 +9,7 @@ from tokenpath.capture.capture import NO_ID, Capture, nullable
 from tokenpath.capture.nesting import Int32s, innermost, parents
 from tokenpath.core.units import INT64_MIN
 from tokenpath.stitch.collectives import with_collectives
+from tokenpath.stitch.counters import with_counters
 from tokenpath.stitch.hardware import resolve_devices
 from tokenpath.stitch.runs import match, runs_of
 from tokenpath.stitch.step_join import join_steps
@@ -26,6 +27,7 @@ def link(capture: Capture) -> Capture:
       traces of some profilers);
     - `step`, `kernel.step_id`: see `stitch.steps`; kept where the source states it; a profiled step to
       the scheduler's: `stitch.step_join`;
+    - `kernel_counter.kernel_id`: by name and order, see `stitch.counters`;
     - `collective.match`: the same collective on other ranks, see `stitch.collectives`;
     - `device.hardware`: see `stitch.hardware`.
     """
@@ -53,7 +55,7 @@ def link(capture: Capture) -> Capture:
         stated, found = linked.ids("kernel", "step_id"), step_of_kernel(linked)
         column = {"step_id": np.where(stated >= 0, stated, found).astype(np.int32)}
         linked = linked.replace({"kernel": _with(linked["kernel"], column)})
-    return with_collectives(linked)
+    return with_counters(with_collectives(linked))
 
 
 def _with_profiled_steps(capture: Capture) -> Capture:

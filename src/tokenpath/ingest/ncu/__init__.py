@@ -1,0 +1,1 @@
+"""CSV exports of Nsight Compute: hardware counters of single launches."""
