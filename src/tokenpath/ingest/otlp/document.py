@@ -49,7 +49,7 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     redactor = options.masks()
     unpacked = open_unpacked(path, max_bytes=options.max_bytes, progress=options.progress)
     parts = [add_batch(builder, redactor, batch) for batch in _batches(unpacked, builder, path)]
-    if not builder.num_events:
+    if not builder.num_events and builder.losses.rows():
         raise DamagedInput(
             "no span can be read",
             where=str(path),

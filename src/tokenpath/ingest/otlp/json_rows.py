@@ -142,8 +142,9 @@ def _value(value: dict[str, Any], losses: Losses, offset: int) -> tuple[str | No
         return ("true" if flag else "false"), None
     if not value:
         return None, None
-    plain = _plain(value, MAX_VALUE_DEPTH)
-    if plain is None:
+    try:
+        plain = _plain(value, MAX_VALUE_DEPTH)
+    except ValueError:
         losses.add("damaged attribute", offset=offset, dropped=False)
         return None, None
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False, sort_keys=True), None
@@ -158,9 +159,9 @@ def _double(real: object) -> tuple[str | None, float | None]:
 
 
 def _plain(value: object, depth: int) -> Any:
-    """An array or key-value list as plain JSON; None for what is neither, or nested too deep."""
+    """A value as plain JSON; ValueError for what is none, or nested too deep."""
     if not isinstance(value, dict) or depth == 0:
-        return None
+        raise ValueError("no value, or too deep")
     for name in ("stringValue", "boolValue", "doubleValue"):
         if name in value:
             return value[name]
@@ -179,8 +180,12 @@ def _plain(value: object, depth: int) -> Any:
             for item in items
             if isinstance(item, dict)
         }
-    # Bytes are of no use as text.
-    return "bytes" if "bytesValue" in value else None
+    if "bytesValue" in value:
+        # Of no use as text.
+        return "bytes"
+    if value:
+        raise ValueError("no value that the protocol knows")
+    return None
 
 
 def _whole(value: object) -> tuple[str | None, float | None]:
