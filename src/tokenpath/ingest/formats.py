@@ -61,9 +61,8 @@ def sniff(path: Path, columns: Mapping[str, str] | None = None) -> Reader:
         if columns and takes is not None and takes(head, columns):
             return reader
     known = "; ".join(f"{reader.name} ({reader.describes})" for reader in readers())
-    raise UnknownFormat(
-        _describe(head, path), where=str(path), allowed=known, next_step=_next_step(path)
-    )
+    step = _unpack_step(path) if _is_tar(head) else _next_step(path)
+    raise UnknownFormat(_describe(head, path), where=str(path), allowed=known, next_step=step)
 
 
 def sniff_folder(path: Path) -> Reader | None:
@@ -91,6 +90,8 @@ def _describe(head: bytes, path: Path) -> str:
         return "a raw Nsight Compute report needs ncu --import first"
     if not head.strip(b" \t\r\n\0"):
         return "the file is empty"
+    if _is_tar(head):
+        return "a tar archive of files needs unpacking first"
     for magic, words in _OTHERS:
         if head.startswith(magic):
             return f"unknown format: {words}"
@@ -100,6 +101,15 @@ def _describe(head: bytes, path: Path) -> str:
         names = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()[:200]
         return f"a table whose columns no reader knows: {names}"
     return "unknown format: not JSON"
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
+
+
+def _unpack_step(path: Path) -> str:
+    """Archives are not read: their members may be many, of several runs, and name any path."""
+    return f"mkdir unpacked && tar -xf {path.name} -C unpacked, then give the files in it"
 
 
 def _next_step(path: Path) -> str:
