@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from ingest.compare import lost, reasons, rows
+from ingest.nsys_export import NsysExport
 from ingest.samples.ncu import DETAIL, LAUNCH, launch, table
 from tokenpath.capture.capture import Capture
+from tokenpath.capture.validate import validate
 from tokenpath.core.errors import DamagedInput, InputError, UnknownFormat
 from tokenpath.ingest import read
+from tokenpath.stitch import link
 
 
 def load(folder: Path, text: str) -> Capture:
@@ -124,3 +127,18 @@ def test_a_unit_is_that_of_its_column(tmp_path: Path) -> None:
         (5, "a", "us"),
         (5, "b", None),
     ]
+
+
+def test_counters_join_the_kernels_of_an_nsys_export(tmp_path: Path) -> None:
+    export = NsysExport().call("cudaLaunchKernel", 1, 1).kernel("void gemm<int>(int*)", 5, 1)
+    export.kernel("void norm<int>(int*)", 7, 1).kernel("void gemm<int>(int*)", 9, 1)
+    path = tmp_path / "t.csv"
+    names = ("gemm", "norm", "gemm")
+    values = [
+        [*launch(n, f"void {name}<int>(T1 *)"), "S", "Duration", "us", str(n), ""]
+        for n, name in enumerate(names)
+    ]
+    path.write_text(table(DETAIL, *values))
+    capture = link(read([export.write(tmp_path / "t.sqlite"), path]))
+    validate(capture)
+    assert rows(capture, "kernel_counter", "launch", "kernel_id") == [(0, 0), (1, 1), (2, 2)]

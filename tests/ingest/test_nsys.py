@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ingest.nsys_export import (
 )
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.validate import validate
+from tokenpath.core.errors import DamagedInput
 from tokenpath.ingest import read
 from tokenpath.stitch import link
 
@@ -311,3 +314,41 @@ def test_broken_rows_are_counted(load: Any) -> None:
         "name not in the file": 1,
         "value of another type": 3,
     }
+
+
+def test_a_packed_database(tmp_path: Path) -> None:
+    plain = NsysExport().kernel("k", 5, 9).write(tmp_path / "t.sqlite")
+    packed = tmp_path / "t.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert rows(read([packed]), "kernel", "name") == ["k"]
+
+
+def test_a_database_cut_short_is_counted_or_refused(tmp_path: Path) -> None:
+    export = NsysExport()
+    for number in range(2_000):
+        export.call("cudaLaunchKernel", number, 1)
+    path = export.write(tmp_path / "t.sqlite")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    try:
+        capture = read([path])
+    except DamagedInput:
+        return
+    assert capture.num_rows("api_call") < 2_000
+    assert lost(capture)
+
+
+def test_views_and_triggers_are_not_run(tmp_path: Path) -> None:
+    path = NsysExport().nvtx("x", 0, 1).write(tmp_path / "t.sqlite")
+    connection = sqlite3.connect(path)
+    endless = (
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS start FROM r"
+    )
+    connection.execute(f"CREATE VIEW {KERNEL} AS {endless}")
+    connection.execute(f"CREATE VIEW {RUNTIME} AS {endless}")
+    connection.commit()
+    connection.close()
+    capture = read([path])
+    assert capture.num_rows("kernel") == capture.num_rows("api_call") == 0
+    assert capture.num_rows("range") == 1

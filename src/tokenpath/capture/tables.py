@@ -43,7 +43,7 @@ _DECLARED = (
         (
             "rank_source",
             "text",
-            "`distributedInfo`, `file name`, `MPI` or `caller`",
+            "`distributedInfo`, `file name`, `device name`, `MPI` or `caller`",
             "rank unknown",
         ),
         ("host", "text", "pseudonym of the host", "unknown"),

@@ -1,0 +1,1 @@
+"""Folders that NVIDIA's `nsys-jax` writes: NVTX ranges of XLA, projected onto the device."""
