@@ -44,9 +44,9 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
     assert "tokenpath/py.typed" in sources
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".html", ".md"])
+@pytest.mark.parametrize("suffix", [".toml", ".html", ".md", ".yaml"])
 def test_package_data_is_in_the_wheel(wheel: zipfile.ZipFile, suffix: str) -> None:
-    # Hardware and kernel names are .toml, the report's template .html, the finding pages .md.
+    # Hardware and kernel names are .toml, the metrics' mapping .yaml, the report's template .html, the finding pages .md.
     data = [name for name in members(wheel, "tokenpath/") if name.endswith(suffix)]
     assert data
     for name in data:
