@@ -114,3 +114,14 @@ def test_explain_closes(traces: Path, name: str) -> None:
 def test_a_healthy_run_gets_no_warning(traces: Path) -> None:
     shown = str(api.explain([traces / "nsys" / "healthy_1pct.sqlite"]).report)
     assert "exposed-communication" not in shown
+
+
+def test_the_four_processes_of_nsys_jax(traces: Path) -> None:
+    """Ranges with device work, each with its projection; the rank is that of XLA's process."""
+    folders = sorted((traces / "nsys_jax" / "pax_fsdp4_4proc").iterdir())
+    capture = read(folders)
+    validate(capture)
+    assert capture["source"]["rank"].to_pylist() == [0, 1, 2, 3]
+    assert set(capture["device"]["name"].to_pylist()) == {"NVIDIA A100-SXM4-40GB"}
+    assert capture.num_rows("range") == 114_396
+    assert not any(row["lost"] for row in capture["skip"].to_pylist())
