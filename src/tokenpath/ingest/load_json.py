@@ -65,7 +65,8 @@ class Members:
         self._losses.add(
             reason, offset=place, what=str(error).partition(":")[0][:80], dropped=False
         )
-        found = self._text.find("\n{", max(place - 1, self.offset))
+        # From where the member began: what is missing may have made it run on into the next document.
+        found = self._text.find("\n{", self.offset)
         return len(self._text) if found < 0 else found + 1
 
     def _value(self, at: int, path: Path_) -> Generator[tuple[Path_, Any], None, int]:
@@ -87,6 +88,7 @@ class Members:
             return at + 1
         while True:
             key = ANY
+            self.offset = at
             if opening == "{":
                 key, at = _DECODER.raw_decode(self._text, at)
                 at = self._skip(at)

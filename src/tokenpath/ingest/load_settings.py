@@ -31,7 +31,7 @@ NESTED = object()
 def keep(figures: Figures, losses: Losses, name: str, value: object) -> None:
     """Keep a setting, nested ones by dotted names; keys, headers and addresses are counted and dropped."""
     for full, single in _flat(name, value, 0):
-        if _PRIVATE.search(full) or _PLACE.search(full):
+        if _PLACE.search(full) or any(_PRIVATE.search(part) for part in full.split(".")):
             losses.add("private setting", lost=False)
         elif not all(is_word(part) for part in full.split(".")):
             losses.add("setting without a word for a name")

@@ -36,6 +36,7 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
             builder,
             "tokens are counted with the client's own tokeniser, unless --use-server-token-count was set",
         )
-    builder.num_events += builder.num_rows("summary") + builder.num_rows("request")
-    builder.num_events += builder.losses.num_dropped()
+    if kind != "records":  # those are counted as they are read
+        builder.num_events = builder.num_rows("summary") + builder.num_rows("request")
+        builder.num_events += builder.losses.num_dropped()
     return builder.finish()

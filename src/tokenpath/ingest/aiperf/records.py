@@ -26,7 +26,7 @@ def read_records(builder: CaptureBuilder, path: Path, options: Options) -> None:
     builder.origin.profiler = "AIPerf"
     rows = RequestRows(builder)
     seen = {"warmup": 0, "failed": 0, "chunks": 0, "means": 0, "without id": 0}
-    for offset, record in records(path, options, builder.losses):
+    for offset, record in records(path, options, builder):
         metadata = fields.mapping(record.get("metadata"))
         if fields.nanoseconds(metadata.get("request_start_ns"), 1) is None:
             builder.losses.add("record without a start", offset=offset)

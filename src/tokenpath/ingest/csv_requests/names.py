@@ -157,7 +157,15 @@ def recognise(names: Sequence[str]) -> tuple[str, list[Field]] | None:
             writer == "mooncake" and "hash_ids" not in known
         ):
             return writer, mapped(columns)
-    found: dict[str, Field] = {}
+    found = known_fields(names)
+    has_time = {"arrival_ns", "stated_ttft_ns", "stated_e2e_ns", "first_token_ns"} & set(found)
+    has_tokens = {"prompt_tokens", "output_tokens"} & set(found)
+    return ("plain", list(found.values())) if has_time and has_tokens else None
+
+
+def known_fields(names: Sequence[str]) -> dict[str, Field]:
+    """The fields whose names are ours, or mean the same, by column of `request`."""
+    known, found = set(names), dict[str, Field]()
     for name in names:
         field = field_of(name, name)
         if field is not None:
@@ -167,9 +175,7 @@ def recognise(names: Sequence[str]) -> tuple[str, list[Field]] | None:
         field = None if theirs is None else field_of(ours, theirs)
         if field is not None:
             found.setdefault(field.ours, field)
-    has_time = {"arrival_ns", "stated_ttft_ns", "stated_e2e_ns", "first_token_ns"} & set(found)
-    has_tokens = {"prompt_tokens", "output_tokens"} & set(found)
-    return ("plain", list(found.values())) if has_time and has_tokens else None
+    return found
 
 
 def names_of(head: bytes) -> list[str] | None:

@@ -16,6 +16,7 @@ from tokenpath.ingest.csv_requests.names import (
     STAMPS,
     Field,
     delimiter,
+    known_fields,
     mapped,
     names_of,
     recognise,
@@ -71,7 +72,7 @@ def _fields(path: Path, names: list[str], options: Options) -> tuple[str, list[F
     if options.columns and set(options.columns.values()) <= set(names):
         own = mapped(options.columns)
         taken = {field.ours for field in own} | {field.theirs for field in own}
-        others = [] if known is None else known[1]
+        others = list(known_fields(names).values()) if known is None else known[1]
         return "plain", own + [f for f in others if f.ours not in taken and f.theirs not in taken]
     if known is None:
         raise InputError(
