@@ -11,6 +11,7 @@ from tokenpath.core.units import INT64_MIN
 from tokenpath.stitch.collectives import with_collectives
 from tokenpath.stitch.counters import with_counters
 from tokenpath.stitch.hardware import resolve_devices
+from tokenpath.stitch.inferred_steps import steps_by_structure
 from tokenpath.stitch.runs import match, runs_of
 from tokenpath.stitch.step_join import join_steps
 from tokenpath.stitch.steps import find_steps, step_of_kernel
@@ -64,6 +65,14 @@ def _with_profiled_steps(capture: Capture) -> Capture:
     if "profiler" in {names[code] for code in np.unique(codes) if code >= 0}:
         return capture
     found = find_steps(capture)
+    if capture.num_rows("step"):
+        # A scheduler's log makes it worth while to look for its steps in a trace that has no annotations.
+        annotated = np.unique(capture.replace({"step": found}).ids("step", "source_id"))
+        recorded = np.concatenate([capture.ids(name, "source_id") for name in ("op", "kernel")])
+        bare = np.setdiff1d(recorded, annotated).tolist()
+        inferred = steps_by_structure(capture, bare)
+        if inferred.num_rows:
+            found = pa.concat_tables([found, inferred]).unify_dictionaries().combine_chunks()
     if found.num_rows == 0 or capture.num_rows("step") == 0:
         return capture.replace({"step": found}) if found.num_rows else capture
     both = pa.concat_tables([found, capture["step"]]).unify_dictionaries().combine_chunks()

@@ -142,9 +142,16 @@ def _with_links(
     how: NDArray[np.object_],
 ) -> Capture:
     step = capture["step"]
+    # What is sure of a step found by its structure stays where it is not linked.
+    stated = capture.float64("step", "confidence")
+    before = step["linked_by"].to_pylist()
+    how = np.array([new or old for new, old in zip(how, before, strict=True)], object)
+    sure = np.where(
+        np.isnan(probability), stated, probability * np.where(np.isnan(stated), 1, stated)
+    )
     columns: dict[str, pa.Array] = {
         "scheduler_step_id": nullable(found, NO_ID),
-        "confidence": pa.array(probability, mask=np.isnan(probability)),
+        "confidence": pa.array(sure, mask=np.isnan(sure)),
         "linked_by": pa.array(how.tolist(), pa.string()).dictionary_encode(),
     }
     for name, values in columns.items():
