@@ -18,7 +18,7 @@ from ingest.samples.flight_recorder import (
     write_json,
     write_pickle,
 )
-from tokenpath.core.errors import DamagedInput, InputError
+from tokenpath.core.errors import DamagedInput, InputError, LimitExceeded
 from tokenpath.ingest import read
 
 
@@ -173,8 +173,14 @@ def test_hostile_pickles(tmp_path: Path) -> None:
         read([write_pickle(tmp_path, dump([], evil=Evil()))])
     with pytest.raises(DamagedInput, match="neither collectives nor"):
         read([write_pickle(tmp_path, ["pg_config"])])
-    one = entry(1)
-    assert read([write_pickle(tmp_path, dump([one] * 500))]).num_rows("collective") == 500
+    with pytest.raises(LimitExceeded, match="named over and over"):
+        read([write_pickle(tmp_path, dump([entry(1)] * 500))])
+    many = [[1]] * 1000
+    shared = [entry(n, input_sizes=many) for n in range(50)]
+    with pytest.raises(LimitExceeded, match="named over and over"):
+        read([write_pickle(tmp_path, dump(shared))])
+    once = [entry(n, process_group=["0", "x"]) for n in range(500)]
+    assert read([write_pickle(tmp_path, dump(once))]).num_rows("collective") == 500
     pairs = {str(n): {str(m): m for m in range(50)} for n in range(50)}
     capture = read([write_pickle(tmp_path, dump([], nccl_comm_state=pairs))])
     assert reasons(capture)["setting beyond the bound"] >= 1

@@ -133,7 +133,7 @@ def test_a_snapshot_that_runs_code_is_refused(tmp_path: Path) -> None:
 def test_one_block_named_a_million_times_is_refused(tmp_path: Path) -> None:
     part = segment(0, (512, "inactive"))
     part["blocks"] = part["blocks"] * 2000
-    with pytest.raises(LimitExceeded, match="more blocks and events than bytes"):
+    with pytest.raises(LimitExceeded, match="more blocks and events than its bytes"):
         read([write(tmp_path, snapshot(segments=[part] * 2000))])
 
 

@@ -66,6 +66,6 @@ def bytes_of(sizes: Sequence[object], dtypes: Sequence[object]) -> int | None:
         for size in shape:
             if type(size) is not int or not 0 <= size <= INT64_MAX:
                 return None
-            width *= size
+            width = min(width * size, INT64_MAX + 1)
         total += width
     return total if total <= INT64_MAX else None

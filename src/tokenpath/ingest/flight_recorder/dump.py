@@ -24,6 +24,7 @@ from tokenpath.ingest.pickle_file import looks_pickled, read_pickle
 from tokenpath.ingest.reader import Options, Reader
 
 _HEADER = ("version", "comm_lib_version", "pg_config", "pg_status", "nccl_comm_state")
+_LISTS = ("input_sizes", "input_dtypes", "output_sizes", "output_dtypes")
 _MAX_RANKS = 1_000_000
 
 
@@ -68,11 +69,23 @@ def _from_pickle(
         return {}
     found = root.get("entries")
     if isinstance(found, list):
-        if len(found) > num_bytes:
-            raise LimitExceeded("more collectives than bytes", where=str(path))
+        if sum(map(_num_bytes_at_least, found)) > num_bytes:
+            raise LimitExceeded(
+                "more collectives than its bytes can hold: parts are named over and over",
+                where=str(path),
+                allowed="a dump in which every collective is there once",
+            )
         for entry in found:
             entries.take(entry, None)
     return {name: root[name] for name in _HEADER if name in root}
+
+
+def _num_bytes_at_least(entry: Any) -> int:
+    """A lower bound on how an entry is written: a pickle can name one list in many places."""
+    if not isinstance(entry, dict):
+        return 1
+    lists = [entry.get(key) for key in _LISTS]
+    return 16 + sum(len(found) for found in lists if isinstance(found, list))
 
 
 def _from_json(

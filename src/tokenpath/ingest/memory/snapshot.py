@@ -30,6 +30,10 @@ _STATES = {
 }
 
 
+MIN_ROW_BYTES = 16
+"""No block, event or annotation is written in fewer bytes, if each is there once."""
+
+
 def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     """One snapshot."""
     builder = CaptureBuilder(reader, path, options)
@@ -42,9 +46,9 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
             where=str(path),
             next_step="write it with torch.cuda.memory._dump_snapshot",
         )
-    if _num_rows(root) > num_bytes:
+    if _num_rows(root) * MIN_ROW_BYTES > num_bytes:
         raise LimitExceeded(
-            "more blocks and events than bytes: parts are named over and over",
+            "more blocks and events than its bytes can hold: parts are named over and over",
             where=str(path),
             allowed="a snapshot in which every block and event is there once",
         )
@@ -73,7 +77,7 @@ def _num_rows(root: dict[Any, Any]) -> int:
         if isinstance(segment, dict)
     )
     events = (len(items(trace)) for trace in items(root.get("device_traces")))
-    return sum(blocks) + sum(events)
+    return sum(blocks) + sum(events) + len(items(root.get("external_annotations")))
 
 
 def whole(value: Any) -> int | None:
