@@ -41,9 +41,19 @@ def slow_parts(engine: Engine, request: Request, observer: str, kind: str) -> di
                 seen - gave for seen, gave in zip(request.client_ns, request.tokens_ns, strict=True)
             ]
             parts["delivery"] = late[-1] - late[0]
+    mine = [
+        number
+        for number in range(first, last + 1)
+        if any(member[0] == request.name for member in engine.steps[number]["members"])
+    ]
+    if kind == "decode" and mine:
+        parts["transition"] = (
+            engine.steps[mine[0]]["marks"][0] - engine.steps[emitting[0]]["marks"][4]
+        )
+        first = mine[0]
     for number in range(first, last + 1):
         a, b, c, d, e = engine.steps[number]["marks"]
-        if number > first or kind == "decode":
+        if number > first:
             parts["gaps"] += a - engine.steps[number - 1]["marks"][4]
         members = {member[0]: member for member in engine.steps[number]["members"]}
         if request.name not in members:

@@ -22,7 +22,7 @@ Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
 
 SEND, QUEUE, SCHEDULING, OWN, OTHER_PREFILL, OTHER_DECODE = range(6)
-NOT_SCHEDULED, GAPS, OUTPUT, DELIVERY, UNRESOLVED = range(6, 11)
+NOT_SCHEDULED, GAPS, OUTPUT, TRANSITION, DELIVERY, UNRESOLVED = range(6, 12)
 PARTS: tuple[tuple[str, str], ...] = (
     ("send", "client to engine: network, HTTP, tokenisation"),
     ("queue", "waiting in the engine's queue"),
@@ -33,6 +33,7 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("not_scheduled", "steps without the request: preempted, or no budget left"),
     ("gaps", "between steps, and between scheduler and worker"),
     ("output", "sampling and processing of outputs in the request's steps"),
+    ("transition", "from the step with the first token to the request's next step"),
     ("delivery", "engine to client: detokenisation, network"),
     ("unresolved", "inside the engine, no step log to resolve it"),
 )
@@ -169,8 +170,17 @@ class _EngineSide:
         self.last_end[known] = steps.end[last[known]]
         self._inside["ttft"][known] = shares.parts(known, first[known], emitting[known])
         self._inside["decode"][known] = shares.parts(known, emitting[known] + 1, last[known])
-        # The gap before the first decode step lies between the two, so it is decode's.
         self._inside["ttft"][known, GAPS] -= steps.gap_before_ns[first[known]]
+        # What lies between the first token and the next step is the way from prefill to decode.
+        following = shares.following(emitting)[known]
+        goes_on = following > emitting[known]
+        after = emitting[known] + 1
+        missed = np.where(goes_on, _between(steps.end - steps.start, after, following - 1), 0)
+        gaps = np.where(goes_on, _between(steps.gap_before_ns, after, following), 0)
+        decode = self._inside["decode"]
+        decode[known, NOT_SCHEDULED] -= missed
+        decode[known, GAPS] -= gaps
+        decode[known, TRANSITION] += missed + gaps
 
     def parts(self, kind: str, which: Int64s, begin: Int64s, end: Int64s) -> Int64s:
         """Parts of the time between two moments of some requests, adding up to it."""
@@ -243,6 +253,13 @@ class _Shares:
         emitting[self.request[gave][::-1]] = self.place[gave][::-1]
         last[self.request[gave]] = self.place[gave]
         return first, emitting, last
+
+    def following(self, place: Int64s) -> Int64s:
+        """Place of each request's next step after a place; the place itself where there is none."""
+        later = np.flatnonzero(self.place > place[self.request])
+        result = place.copy()
+        result[self.request[later][::-1]] = self.place[later][::-1]
+        return result
 
     def parts(self, which: Int64s, first: Int64s, last: Int64s) -> Int64s:
         """Parts of the time from the gap before step `first` to the end of step `last`, each request's."""
