@@ -352,3 +352,9 @@ def test_views_and_triggers_are_not_run(tmp_path: Path) -> None:
     capture = read([path])
     assert capture.num_rows("kernel") == capture.num_rows("api_call") == 0
     assert capture.num_rows("range") == 1
+
+
+def test_a_log_beside_the_database_is_counted(tmp_path: Path) -> None:
+    path = NsysExport().nvtx("x", 0, 1).write(tmp_path / "t.sqlite")
+    (tmp_path / "t.sqlite-wal").write_bytes(b"rows that were not yet moved")
+    assert lost(read([path])) == {"write-ahead log beside the file": 1}

@@ -53,6 +53,7 @@ SAMPLES = [
             ("device", "index", "name", "num_sms"): [(0, "NVIDIA A100", 108)],
             ("thread", "pid", "tid"): [("100", "101")],
             ("source", "rank", "clock"): [(2, "monotonic")],
+            ("source_note", "code"): ["projected-ranges"],
         },
         {"work outside all ranges": 1, "range without times": 1, "file that is not read": 1},
         lambda folder, secret: write(folder, [(secret, 1, 2, 3.0, 4.0)], secret),

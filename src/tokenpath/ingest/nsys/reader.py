@@ -54,6 +54,9 @@ class NsysReader:
                 builder.losses.add("table that cannot be read", what=name, dropped=False)
             capture = read_export(folder, builder, path.name)
         else:
+            log = path.with_name(path.name + "-wal")
+            if log.is_file() and log.stat().st_size:
+                builder.losses.add("write-ahead log beside the file", dropped=False)
             with open_columns(path, builder.losses, options.max_bytes) as database:
                 capture = read_export(database, builder, path.name)
         if options.progress is not None:

@@ -115,6 +115,11 @@ def _add_ranges(builder: CaptureBuilder, trace: pa.Table, num_devices: int) -> N
     if num_devices != 1:
         builder.losses.add("projection onto one of several devices", len(rows), dropped=False)
     elif len(rows):
+        builder.note(
+            "projected-ranges",
+            f"{len(rows):,} device ranges span the first to the last piece of work of a host range: they "
+            "hold gaps and other work, and there are no kernels",
+        )
         builder.add(
             "range",
             {
