@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 2**26
 MAX_DOCUMENT_BYTES = 2**28
 """Bound on a JSON document that is not one record a line: it is held whole."""
 
-_BLOCK_BYTES = 2**21
+_BLOCK_BYTES = 2**19
 _JSON_ERRORS = (ValueError, RecursionError)
 """What json raises for text that is none, for numbers of more than 4,300 digits, for deep nesting."""
 
@@ -35,7 +35,7 @@ class Block:
 
 
 def blocks(unpacked: Unpacked, losses: Losses) -> Iterator[Block]:
-    """All lines of a stream in blocks of a few megabytes; what cannot be unpacked is counted."""
+    """All lines of a stream in blocks of about half a megabyte; what cannot be unpacked is counted."""
     offset, held = 0, b""
     is_skipping = False
     for piece in _pieces(unpacked):

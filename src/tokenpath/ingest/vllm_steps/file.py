@@ -18,8 +18,11 @@ from tokenpath.ingest.vllm_steps.slow import read_block as read_slow
 from tokenpath.ingest.vllm_steps.tables import write_tables
 
 _MAX_SETTINGS = 100
-_FAST_FROM_BYTES = 2**20
-"""In files of smaller blocks reading JSON takes less time than loading compiled code."""
+_FAST_FROM_BYTES = 2**22
+"""In smaller files reading JSON takes less time than loading compiled code."""
+_BYTES_A_LINE = 100
+_USUAL_RATIO = 10
+"""How much smaller packed logs are."""
 
 
 def read_file(reader: Reader, path: Path, options: Options) -> Capture:
@@ -29,13 +32,13 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     ids, parts = Ids(), list[Rows]()
     config: dict[str, object] = {}
     num_lines = 0
-    fast: FastReader | None = None
+    size = unpacked.num_stored_bytes * (1 if unpacked.container == "plain" else _USUAL_RATIO)
+    is_fast = options.scanner == "fast" or (options.scanner == "auto" and size >= _FAST_FROM_BYTES)
+    fast = FastReader(ids, builder.losses, size // _BYTES_A_LINE) if is_fast else None
     for block in blocks(unpacked, builder.losses):
         if not config:
             config = _config(block.data)
-        if fast is None and (options.scanner == "fast" or len(block.data) >= _FAST_FROM_BYTES):
-            fast = FastReader(ids, builder.losses, len(block.data))
-        if fast is None or options.scanner == "slow":
+        if fast is None:
             parts.append(read_slow(block, num_lines, ids, builder.losses))
         else:
             parts += fast.read_block(block, num_lines)

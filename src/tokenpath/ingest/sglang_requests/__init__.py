@@ -1,0 +1,1 @@
+"""Request metrics of SGLang: a JSON line a finished request. Prompts are never kept."""

@@ -1,0 +1,1 @@
+"""TensorRT-LLM: iteration stats of /metrics, request times of /perf_metrics."""
