@@ -6,15 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ingest.compare import difference, reasons, rows
 from ingest.otlp_writer import T0, Span, lines, llm_request, request, span_json
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.validate import validate
+from tokenpath.core.request_ids import plain_request_id
 from tokenpath.explain import pages
 from tokenpath.ingest import read
 from tokenpath.ingest.otlp import json_columns
+from tokenpath.ingest.otlp.requests import plain_request_ids
 
 MS = 1_000_000
 
@@ -255,3 +260,21 @@ def test_every_note_has_its_page(tmp_path: Path) -> None:
     for code, sentence in found.items():
         assert pages.about(code)
         assert "[masked]" not in sentence
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.from_regex(r"\A(?:(?:chat)?cmpl-|embd-|)[0-9a-fR_]{0,9}(?:-[0-9a-f]{0,9}){0,3}\Z")
+        | st.uuids().map(lambda u: f"cmpl-{u}-0")
+        | st.text(max_size=8),
+        max_size=8,
+    )
+)
+def test_ids_all_at_once_are_those_one_by_one(texts: list[str]) -> None:
+    ids, choices = plain_request_ids(pa.array([*texts, None], pa.string()))
+    one_by_one = [plain_request_id(text) for text in texts]
+    assert list(zip(ids.to_pylist(), choices.to_pylist(), strict=True)) == [
+        *one_by_one,
+        (None, None),
+    ]

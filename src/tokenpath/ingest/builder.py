@@ -19,7 +19,9 @@ from tokenpath.ingest.reader import Options, Reader, stored_bytes
 
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
-_NOTHING_TO_MASK = r"^(?:[0-9a-f]*|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
+_NOTHING_TO_MASK = (
+    r"^(?:(?:(?:chat)?cmpl-)?[0-9a-f]*(?:-[0-9]{1,4})?|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
+)
 """Numbers and ids in lower-case hexadecimal digits: no rule of `core.redact` can match one of them."""
 
 

@@ -29,21 +29,31 @@ _KIND_NUMBER = re.compile(rb'"kind"\s*:\s*\d')
 _CODE_NUMBER = re.compile(rb'"code"\s*:\s*\d')
 _INT_NUMBER = re.compile(rb'"intValue"\s*:\s*[-\d]')
 _TIME_NUMBER = re.compile(rb'"startTimeUnixNano"\s*:\s*\d')
-_NEEDS_ROWS = (b'"kvlistValue"', b'"bytesValue"', b'"batches"', b'"instrumentationLibrarySpans"')
-"""What the schema does not hold; so do names in the protobuf spelling (`start_time_unix_nano`)."""
-_SNAKE = (b'_spans"', b'_unix_nano"', b'_id"', b'_value"')
+_HEAD_BYTES = 2**16
+"""Exporters write each field in one way, so a few spans show how; if not, all of the lines are searched."""
 
 
 def decode(lines: bytes) -> SpanBatch | None:
-    """The spans of whole lines, or None when these lines need the other way."""
-    if any(mark in lines for mark in _NEEDS_ROWS):
-        return None
-    if any(mark in lines for mark in _SNAKE) and b'"startTimeUnixNano"' not in lines:
-        return None
-    schema = _schema(lines)
+    """The spans of whole lines, or None when these lines need the other way.
+
+    They do when anything is not as the schema has it: values that are no text, number or truth value,
+    names in another spelling, lines that are damaged. All of that shows as NULL or as an error here.
+    """
     try:
         # Arrow checks no UTF-8; text that is none would fail much later.
         str(lines, "utf-8")
+    except UnicodeDecodeError:
+        return None
+    schema = _schema(lines[:_HEAD_BYTES])
+    batch = _decode(lines, schema)
+    if batch is None and len(lines) > _HEAD_BYTES:
+        thorough = _schema(lines)
+        batch = None if thorough == schema else _decode(lines, thorough)
+    return batch
+
+
+def _decode(lines: bytes, schema: pa.Schema) -> SpanBatch | None:
+    try:
         table = pj.read_json(
             io.BytesIO(lines),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
@@ -51,8 +61,8 @@ def decode(lines: bytes) -> SpanBatch | None:
                 explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
-        return _batch(table["resourceSpans"].combine_chunks(), lines)
-    except (pa.ArrowException, UnicodeDecodeError):
+        return _batch(table["resourceSpans"].combine_chunks())
+    except pa.ArrowException:
         return None
 
 
@@ -78,9 +88,8 @@ def _schema(lines: bytes) -> pa.Schema:
         pa.field("intValue", whole),
         pa.field("doubleValue", pa.float64()),
     ]
-    if b'"arrayValue"' in lines:
-        items = pa.list_(pa.struct([pa.field("stringValue", pa.string())]))
-        value.append(pa.field("arrayValue", pa.struct([pa.field("values", items)])))
+    items = pa.list_(pa.struct([pa.field("stringValue", pa.string())]))
+    value.append(pa.field("arrayValue", pa.struct([pa.field("values", items)])))
     attributes = pa.list_(
         pa.struct([pa.field("key", pa.string()), pa.field("value", pa.struct(value))])
     )
@@ -112,16 +121,20 @@ def _schema(lines: bytes) -> pa.Schema:
     return pa.schema([pa.field("resourceSpans", pa.list_(resource))])
 
 
-def _batch(requests: pa.Array, lines: bytes) -> SpanBatch | None:
-    if requests.null_count or len(requests) != _num_lines(lines):
+def _batch(requests: pa.Array) -> SpanBatch | None:
+    if requests.null_count:
         return None
     resources = pc.list_flatten(requests)
+    if pc.struct_field(resources, ["scopeSpans"]).null_count:
+        return None
     scopes = pc.list_flatten(pc.struct_field(resources, ["scopeSpans"]))
     resource_of_scope = pc.list_parent_indices(pc.struct_field(resources, ["scopeSpans"]))
     spans = pc.list_flatten(pc.struct_field(scopes, ["spans"]))
     scope_of_span = pc.list_parent_indices(pc.struct_field(scopes, ["spans"]))
     nulls = (column.null_count for column in (resources, scopes, spans))
     if any(nulls) or pc.struct_field(scopes, ["spans"]).null_count:
+        return None
+    if pc.struct_field(spans, ["traceId"]).null_count:
         return None
     of_resource = _attributes(pc.struct_field(resources, ["resource", "attributes"]))
     attributes = _attributes(pc.struct_field(spans, ["attributes"]))
@@ -165,8 +178,9 @@ def _attributes(lists: pa.Array) -> _Attributes | None:
     numbers = pc.coalesce(real, pc.cast(whole, pa.float64()))
     flags = pc.cast(pc.struct_field(value, ["boolValue"]), pa.string())
     texts = pc.coalesce(pc.struct_field(value, ["stringValue"]), pc.cast(whole, pa.string()), flags)
-    if value.type.get_field_index("arrayValue") >= 0:
-        arrays = _arrays(value)
+    lists = pc.struct_field(value, ["arrayValue", "values"])
+    if lists.null_count < len(lists):
+        arrays = _arrays(lists)
         if arrays is None:
             return None
         texts = pc.coalesce(texts, arrays)
@@ -176,9 +190,8 @@ def _attributes(lists: pa.Array) -> _Attributes | None:
     return _Attributes(offsets, keys, texts, numbers)
 
 
-def _arrays(value: pa.Array) -> pa.Array | None:
+def _arrays(lists: pa.Array) -> pa.Array | None:
     """Arrays of texts as JSON; None if one holds something else, or needs escapes."""
-    lists = pc.struct_field(value, ["arrayValue", "values"])
     items = pc.struct_field(pc.list_flatten(lists), ["stringValue"])
     if items.null_count or pc.any(pc.match_substring_regex(items, '["\\\\[:cntrl:]]')).as_py():
         return None
@@ -221,7 +234,3 @@ def _distinct(resources: _Attributes) -> list[tuple[str, str]]:
 
 def _num_items(spans: pa.Array, name: str) -> int:
     return int(pc.sum(pc.list_value_length(pc.struct_field(spans, [name]))).as_py() or 0)
-
-
-def _num_lines(lines: bytes) -> int:
-    return sum(1 for line in lines.splitlines() if line.strip())

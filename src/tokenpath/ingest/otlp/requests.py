@@ -16,7 +16,6 @@ times. Times of stage spans, where there are some, are recorded and take the pla
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +33,8 @@ from tokenpath.ingest.otlp.stages import times_of_stages
 
 MAX_SECONDS = 10**7
 """A longer duration (116 days) is none: some programs write nanoseconds under the same key."""
+_USUAL_ID = r"^(?:chatcmpl|cmpl)-(?P<id>[0-9A-Za-z_]+(?:-[0-9]{5})?)-(?P<choice>[0-9]{1,4})$"
+"""What vLLM makes of most ids; any other goes through `plain_request_id`."""
 NONE = -(2**62)
 """A duration or time that is not known; it never leaves this module."""
 
@@ -73,15 +74,13 @@ class _Attributes:
             found[self.kept.span_of[at]] = self.kept.numbers[at]
         return found
 
-    def texts(self, *keys: str) -> list[str | None]:
+    def texts(self, *keys: str) -> pa.Array:
         """Of each span, the text under the first of the keys that it has."""
         place = np.full(len(self.kept.start_ns), -1, np.int64)
         for key in reversed(keys):
             at = self._places(key)
             place[self.kept.span_of[at]] = at
-        taken = self.kept.texts.take(pa.array(place, mask=place < 0))
-        texts: list[str | None] = taken.to_pylist()
-        return texts
+        return self.kept.texts.take(pa.array(place, mask=place < 0))
 
     def has(self, *keys: str) -> NDArray[np.bool_]:
         """Whether each span has one of the keys."""
@@ -116,14 +115,14 @@ def add_requests(builder: CaptureBuilder, kept: Kept) -> None:
         "request",
         {
             "request_id": ids,
-            "choice": pa.array(choices, pa.int32()),
+            "choice": choices,
             "observer": observers.tolist(),
             **{name: _nullable(values) for name, values in times.items()},
             **_counts(attributes, at),
             "finish_reason": _finish_reasons(kept, attributes, at),
             "trace_id": kept.trace_id.take(pa.array(at)),
             "span_id": kept.span_id.take(pa.array(at)),
-            "model": _picked(attributes.texts(*dialects.MODEL), at),
+            "model": attributes.texts(*dialects.MODEL).take(pa.array(at)),
             **{f"stated_{name}_ns": _nullable(v[at]) for name, v in durations.items()},
         },
     )
@@ -202,27 +201,52 @@ def _nullable(values: NDArray[np.int64]) -> pa.Array:
 
 def _ids(
     kept: Kept, attributes: _Attributes, at: NDArray[np.int64], observers: NDArray[np.str_]
-) -> tuple[list[str], list[int | None]]:
+) -> tuple[pa.Array, pa.Array]:
     """Ids without what engines add. A span without one has that of the engine in its trace, else the trace's."""
-    by_observer = {
-        "engine": attributes.texts(*dialects.ENGINE_IDS),
-        "gateway": attributes.texts(*dialects.GATEWAY_IDS),
-        "client": attributes.texts(*dialects.CLIENT_IDS),
+    keys_of = {
+        "engine": dialects.ENGINE_IDS,
+        "gateway": dialects.GATEWAY_IDS,
+        "client": dialects.CLIENT_IDS,
     }
-    traces = kept.trace_id.take(pa.array(at)).to_pylist()
-    found: list[tuple[str, int | None] | None] = []
+    texts = pa.nulls(len(at), pa.string())
+    for observer, keys in keys_of.items():
+        mask = observers == observer
+        if mask.any():
+            texts = pc.if_else(pa.array(mask), attributes.texts(*keys).take(pa.array(at)), texts)
+    ids, choices = plain_request_ids(pc.if_else(pc.equal(texts, ""), None, texts))
+    if ids.null_count:
+        ids = pc.coalesce(ids, _ids_of_traces(kept.trace_id.take(pa.array(at)), ids, observers))
+    return ids, choices
+
+
+def plain_request_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """What `core.request_ids.plain_request_id` gives for each, NULL for NULL; ids of one form at a time."""
+    found = pc.extract_regex(texts, _USUAL_ID)
+    ids, choices = (pc.struct_field(found, [name]) for name in ("id", "choice"))
+    choices = pc.cast(choices, pa.int32())
+    others = pc.and_(texts.is_valid(), ids.is_null())
+    if not pc.any(others).as_py():
+        return ids, choices
+    plain = [plain_request_id(text) for text in texts.filter(others).to_pylist()]
+    ids = pc.replace_with_mask(ids, others, pa.array([item[0] for item in plain], pa.string()))
+    numbers = pa.array([item[1] for item in plain], pa.int32())
+    return ids, pc.replace_with_mask(choices, others, numbers)
+
+
+def _ids_of_traces(traces: pa.Array, ids: pa.Array, observers: NDArray[np.str_]) -> pa.Array:
+    """The id of the one engine request of each trace, else the id of the trace."""
     of_trace: dict[str, set[str]] = {}
-    for span, observer, trace in zip(at.tolist(), observers.tolist(), traces, strict=True):
-        text = by_observer[observer][span]
-        plain = plain_request_id(text) if text else None
-        found.append(plain)
-        if plain is not None and observer == "engine":
-            of_trace.setdefault(trace, set()).add(plain[0])
-    ids: list[str] = []
-    for item, trace in zip(found, traces, strict=True):
-        others = of_trace.get(trace, set())
-        ids.append(item[0] if item else next(iter(others)) if len(others) == 1 else trace)
-    return ids, [item[1] if item else None for item in found]
+    named = zip(traces.to_pylist(), ids.to_pylist(), observers.tolist(), strict=True)
+    for trace, text, observer in named:
+        if observer == "engine" and text is not None:
+            of_trace.setdefault(trace, set()).add(text)
+    return pa.array(
+        [
+            next(iter(of_trace[trace])) if len(of_trace.get(trace, ())) == 1 else trace
+            for trace in traces.to_pylist()
+        ],
+        pa.string(),
+    )
 
 
 def _counts(attributes: _Attributes, at: NDArray[np.int64]) -> dict[str, pa.Array]:
@@ -239,13 +263,12 @@ def _counts(attributes: _Attributes, at: NDArray[np.int64]) -> dict[str, pa.Arra
     return found
 
 
-def _finish_reasons(kept: Kept, attributes: _Attributes, at: NDArray[np.int64]) -> list[str | None]:
-    texts = _picked(attributes.texts(dialects.FINISH), at)
-    statuses = kept.status.take(pa.array(at)).to_pylist()
-    return [
-        "error" if status == "error" else _finish_reason(text)
-        for text, status in zip(texts, statuses, strict=True)
-    ]
+def _finish_reasons(kept: Kept, attributes: _Attributes, at: NDArray[np.int64]) -> pa.Array:
+    reasons = attributes.texts(dialects.FINISH).take(pa.array(at)).dictionary_encode()
+    words = pa.array([_finish_reason(text) for text in reasons.dictionary.to_pylist()], pa.string())
+    found = words.take(reasons.indices) if len(words) else pa.nulls(len(at), pa.string())
+    failed = pc.equal(kept.status.take(pa.array(at)), "error").fill_null(False)
+    return pc.if_else(failed, "error", found)
 
 
 def _finish_reason(text: str | None) -> str | None:
@@ -263,10 +286,6 @@ def _finish_reason(text: str | None) -> str | None:
     if not isinstance(value, str):
         return None
     return {"max_tokens": "length", "end_turn": "stop", "eos": "stop"}.get(value, value[:64])
-
-
-def _picked(texts: Sequence[str | None], at: NDArray[np.int64]) -> list[str | None]:
-    return [texts[place] for place in at.tolist()]
 
 
 def _add_notes(
