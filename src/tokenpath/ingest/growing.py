@@ -70,9 +70,10 @@ def whole(value: object) -> int:
         return value if NULL < value < 2**63 else NULL
     if isinstance(value, str) and len(value) <= 20:
         try:
-            return whole(int(value))
+            number = int(value)
         except ValueError:
             return NULL
+        return number if NULL < number < 2**63 else NULL
     return NULL
 
 

@@ -129,7 +129,7 @@ class Run:
             return
         code = LATE_NAME if name is None else self.words.code(name)
         self._work.append(
-            agent, stream, *times, code, BY_NAME, *key, *_workgroups(grid, block), *block,
+            agent, stream, *times, code, BY_NAME, *key, *grid, *block,
             registers, lds, NULL, correlation, dispatch,
         )  # fmt: skip
 
@@ -267,7 +267,7 @@ class Run:
                 "end_ns": work["end"],
                 "name": self.words.column(work["name"]),
                 **kinds_and_families(work["name"], self.words, work["how"]),
-                "grid": _triples(work, _GRID),
+                "grid": _workgroups(work),
                 "block": _triples(work, _BLOCK),
                 "registers_per_thread": _int32s(work["registers"]),
                 "shared_memory_bytes": nullable(work["lds"]),
@@ -373,10 +373,14 @@ class Run:
         )
 
 
-def _workgroups(grid: Sequence[int], block: Sequence[int]) -> tuple[int, ...]:
-    if any(size == NULL or size <= 0 for size in (*grid, *block)):
-        return NO_SIZES
-    return tuple(-(-items // size) for items, size in zip(grid, block, strict=True))
+def _workgroups(work: dict[str, Int64s]) -> pa.Array:
+    """Workgroups in x, y, z from work items, rounded up; NULL where either size is unknown."""
+    items = np.stack([work[name] for name in _GRID], axis=1)
+    sizes = np.stack([work[name] for name in _BLOCK], axis=1)
+    valid = np.all((items > 0) & (sizes > 0), axis=1)
+    groups = (np.where(valid[:, None], items, 1) - 1) // np.where(valid[:, None], sizes, 1) + 1
+    valid &= np.all(groups < 2**31, axis=1)
+    return arrow.triples(np.where(valid[:, None], groups, 0).astype(np.int32), valid)
 
 
 def _triples(work: dict[str, Int64s], names: Sequence[str]) -> pa.Array:
