@@ -35,6 +35,7 @@ INTEGERS = (
     "addr",
     "allocation_bytes",
     "index_on_host",
+    "device_duration_ps",
 )
 """Statistics that are kept as numbers."""
 TEXTS = (

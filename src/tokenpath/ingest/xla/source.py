@@ -9,19 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
+from tokenpath.core.units import format_duration
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.packed import open_unpacked
 from tokenpath.ingest.reader import Options, Reader
 from tokenpath.ingest.workers import worker_count
 from tokenpath.ingest.xla.devices import add_device, add_device_lines, is_device
 from tokenpath.ingest.xla.hosts import add_host_line
-from tokenpath.ingest.xla.lines import Space, timed
+from tokenpath.ingest.xla.lines import NULL, PS_PER_NS, Plane, Space, timed
 from tokenpath.ingest.xla.memory import MemoryEvents
 from tokenpath.ingest.xla.parts import Parts
 from tokenpath.ingest.xla.proto import read_space
 from tokenpath.ingest.xla.trace_json import read_trace
 
 _THREADS_FROM_BYTES = 2**23
+_JUMP_PS = 1_000_000
+"""The two clocks round differently; a microsecond is more than that."""
 _EPOCH_FROM_NS = 10**17
 """Stamps from 1973 on count from 1970; smaller ones count from the start of the profile."""
 _MAX_JSON_EVENTS = 1_000_000
@@ -74,6 +77,7 @@ def _fill(builder: CaptureBuilder, space: Space) -> None:
     builder.num_events = space.num_events
     _set_origin(builder, space)
     devices = [plane for plane in space.planes if is_device(plane)]
+    _note_clock(builder, devices)
     has_step_lines = any(line.name == "Steps" for plane in devices for line in plane.lines)
     memory, parts = MemoryEvents(), Parts()
     for plane in space.planes:
@@ -87,6 +91,28 @@ def _fill(builder: CaptureBuilder, space: Space) -> None:
         plane.lines.clear()
     parts.write(builder)
     memory.write(builder)
+
+
+def _note_clock(builder: CaptureBuilder, devices: list[Plane]) -> None:
+    """Say where the timeline that is drawn disagrees with the device's own clock on how long work took."""
+    num_events = num_off = sum_off_ps = most_ps = 0
+    for line in (line for plane in devices for line in plane.lines):
+        own = line.number("device_duration_ps")
+        known = (own != NULL) & (line.duration_ps >= 0) & (own >= 0)
+        off = np.abs(line.duration_ps[known] - own[known])
+        off = off[off > _JUMP_PS]
+        num_events += int(known.sum())
+        num_off += len(off)
+        sum_off_ps += sum(off.tolist())
+        most_ps = max([most_ps, *off.tolist()])
+    if num_off:
+        builder.note(
+            "xla-clock-jumps",
+            f"{num_off:,} of {num_events:,} device events last longer or shorter on the timeline than on "
+            f"the device's own clock, by {format_duration(sum_off_ps / PS_PER_NS)} in all and up to "
+            f"{format_duration(most_ps / PS_PER_NS)}: the profiler moved the device's clock against the "
+            "host's while they ran",
+        )
 
 
 def _set_origin(builder: CaptureBuilder, space: Space) -> None:
