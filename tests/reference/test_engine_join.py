@@ -181,3 +181,32 @@ def test_one_request_down_to_the_operator(joined: Capture) -> None:
     assert "_C::onednn_mm" in inside
     for funnel in report.request_funnels:
         assert funnel.residuals() == {}
+
+
+@pytest.mark.parametrize("run", ["m40", "p25", "o40"])
+def test_shares_of_requests_are_found_without_being_stated(engine: Path, run: str) -> None:
+    """The step log without its lists of requests; of o40, requests as OpenTelemetry saw them."""
+    paths = [engine / "load" / f"{run}.steps.jsonl.gz"]
+    if run == "o40":
+        paths.append(engine / "otel" / "o40.otlp_traces.jsonl.gz")
+    stated = read(paths)
+    kept = {name: stated[name] for name in stated if name != "request_step"}
+    if run == "o40":
+        formats = stated["source"]["format"].to_pylist()
+        spans = [formats[source] == "otlp" for source in stated["request"]["source_id"].to_pylist()]
+        kept["request"] = stated["request"].filter(spans)
+    inferred = link(Capture(kept))
+    truth, found = (
+        set(
+            zip(
+                *(capture["request_step"][name].to_pylist() for name in ("request_id", "step_id")),
+                strict=True,
+            )
+        )
+        for capture in (stated, inferred)
+    )
+    right = len(found & truth)
+    assert right >= 0.997 * len(found)
+    assert right >= 0.97 * len(truth)
+    sure = inferred.float64("request_step", "confidence")
+    assert sure.mean() <= right / len(found)

@@ -20,7 +20,7 @@ from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.overview import overview
 from tokenpath.explain.ranks import ranks_table
 from tokenpath.explain.request import WindowRequest
-from tokenpath.explain.serving import profiled_steps_only, serving, source_notes
+from tokenpath.explain.serving import join_notes, profiled_steps_only, serving, source_notes
 from tokenpath.explain.steps_table import step_funnels, steps_table
 from tokenpath.explain.worst import worst_gaps
 
@@ -40,7 +40,7 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report
     """The report with what the capture says about requests; that leads where no device is seen."""
     state = capture_state(capture)
     found = serving(capture, Status.MEASURED if state == "measured" else Status(state))
-    report = replace(report, notes=[*report.notes, *source_notes(capture)])
+    report = replace(report, notes=[*report.notes, *join_notes(capture), *source_notes(capture)])
     if found is None:
         return report
     tables = [*found.tables, *report.tables]

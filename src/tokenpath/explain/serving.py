@@ -81,6 +81,39 @@ def source_notes(capture: Capture) -> list[Note]:
     ]
 
 
+def join_notes(capture: Capture) -> list[Note]:
+    """How the links between requests, steps and kernels were found, where no source states them."""
+    notes = []
+    how = capture["request_step"]["linked_by"].to_pylist()
+    inferred = [row for row, by in enumerate(how) if by is not None]
+    if inferred:
+        sure = capture.float64("request_step", "confidence")[inferred]
+        notes.append(
+            Note(
+                "request-steps-inferred",
+                Severity.INFO,
+                f"{len(inferred):,} of {len(how):,} shares of requests in steps are inferred from times and "
+                f"counts; confidence {sure.mean():.2f} on the whole, {sure.min():.2f} at least",
+                {"num_inferred": len(inferred), "num_shares": len(how)},
+            )
+        )
+    by_structure = [
+        row
+        for row in capture["step"].to_pylist()
+        if row["observer"] == "profiler" and row["name"].startswith("inferred step")
+    ]
+    if by_structure:
+        notes.append(
+            Note(
+                "steps-inferred",
+                Severity.INFO,
+                f"{len(by_structure):,} steps of traces without annotations are inferred from what repeats",
+                {"num_steps": len(by_structure)},
+            )
+        )
+    return notes
+
+
 def _num_scheduled(capture: Capture) -> int:
     codes, names = capture.codes("step", "observer")
     return int(np.isin(codes, [at for at, name in enumerate(names) if name == "scheduler"]).sum())

@@ -12,6 +12,7 @@ from tokenpath.stitch.collectives import with_collectives
 from tokenpath.stitch.counters import with_counters
 from tokenpath.stitch.hardware import resolve_devices
 from tokenpath.stitch.inferred_steps import steps_by_structure
+from tokenpath.stitch.request_steps import with_request_steps
 from tokenpath.stitch.runs import match, runs_of
 from tokenpath.stitch.step_join import join_steps
 from tokenpath.stitch.steps import find_steps, step_of_kernel
@@ -29,6 +30,7 @@ def link(capture: Capture) -> Capture:
     - `step`, `kernel.step_id`: see `stitch.steps`; kept where the source states it; a profiled step to
       the scheduler's: `stitch.step_join`;
     - `kernel_counter.kernel_id`: by name and order, see `stitch.counters`;
+    - `request_step`: where no source states it, see `stitch.request_steps`;
     - `collective.match`: the same collective on other ranks, see `stitch.collectives`;
     - `device.hardware`: see `stitch.hardware`.
     """
@@ -51,7 +53,7 @@ def link(capture: Capture) -> Capture:
         }
     )
     linked = resolve_devices(linked)
-    linked = join_steps(_with_profiled_steps(linked))
+    linked = with_request_steps(join_steps(_with_profiled_steps(linked)))
     if capture.num_rows("kernel") and linked.num_rows("step"):
         stated, found = linked.ids("kernel", "step_id"), step_of_kernel(linked)
         column = {"step_id": np.where(stated >= 0, stated, found).astype(np.int32)}
