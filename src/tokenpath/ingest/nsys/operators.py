@@ -83,15 +83,27 @@ def split_large(texts: pa.Array, may_be: NDArray[np.bool_]) -> Parts:
     first = texts.offset
     begin = np.frombuffer(offsets, np.int32)[first : first + len(texts) + 1].astype(np.int64)
     data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-    marks = [
+    op_id, sequence_mark, sizes, inputs = (
         np.frombuffer(mark.encode(), np.uint8) for mark in (_OP_ID, _SEQUENCE, _SIZES, _INPUTS)
-    ]
+    )
     name_end = np.full(len(texts), -1, np.int64)
     sequence = np.full(len(texts), INT64_MIN, np.int64)
     shapes_at = np.zeros(len(texts), np.int64)
     shapes_size = np.full(len(texts), -1, np.int64)
     wanted = (may_be & texts.is_valid().to_numpy(zero_copy_only=False)).astype(np.uint8)
-    _split(len(texts))(data, begin, wanted, *marks, name_end, sequence, shapes_at, shapes_size)
+    _split(len(texts))(
+        data,
+        begin,
+        wanted,
+        op_id,
+        sequence_mark,
+        sizes,
+        inputs,
+        name_end,
+        sequence,
+        shapes_at,
+        shapes_size,
+    )
     rows = np.flatnonzero(name_end >= 0)
     starts = begin[:-1][rows]
     return (
