@@ -1,16 +1,15 @@
-"""Rows of requests and tokens as load generators state them, held as machine words until they are a block."""
+"""Rows of requests and tokens as load generators state them, written to their tables a block at a time."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokenpath.core.units import INT64_MAX, INT64_MIN
-from tokenpath.ingest import arrow
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.load_times import is_epoch
 
@@ -29,7 +28,6 @@ TEXTS = ("model", "finish_reason", "trace_id")
 """Columns of `request` that are texts."""
 
 _NUMBERS = (*TIMES, *DURATIONS, *COUNTS)
-_NULL = INT64_MIN
 _BLOCK = 2**11
 
 
@@ -41,7 +39,7 @@ class RequestRows:
         self._observer = observer
         self._ids: list[str] = []
         self._texts: dict[str, list[str | None]] = {name: [] for name in TEXTS}
-        self._numbers = {name: array("q") for name in _NUMBERS}
+        self._waiting: list[Mapping[str, int | None]] = []
         self._token_ids: list[str] = []
         self._token_times: list[NDArray[np.int64]] = []
         self._num_waiting = 0
@@ -63,17 +61,10 @@ class RequestRows:
     ) -> None:
         """Add a request; `numbers` by column of `request`, None where unknown."""
         self._ids.append(request_id)
+        self._waiting.append(numbers)
         self._texts["model"].append(model)
         self._texts["finish_reason"].append(finish_reason)
         self._texts["trace_id"].append(trace_id)
-        for name, column in self._numbers.items():
-            value = numbers.get(name)
-            fits = value is not None and INT64_MIN < value <= INT64_MAX
-            column.append(value if fits and value is not None else _NULL)
-        stamps = [numbers[name] for name in TIMES if numbers.get(name) is not None]
-        for stamp in stamps:
-            if stamp is not None and (self.earliest_ns is None or stamp < self.earliest_ns):
-                self.earliest_ns = stamp
         self.num_requests += 1
         if len(self._ids) >= _BLOCK:
             self._write_requests()
@@ -99,10 +90,11 @@ class RequestRows:
     def _write_requests(self) -> None:
         if not self._ids:
             return
-        columns: dict[str, pa.Array] = {
-            name: arrow.integers(np.array(column, np.int64), _NULL)
-            for name, column in self._numbers.items()
-        }
+        columns = {name: _integers([row.get(name) for row in self._waiting]) for name in _NUMBERS}
+        for name in TIMES:
+            stamp = pc.min(columns[name]).as_py()
+            if stamp is not None and (self.earliest_ns is None or stamp < self.earliest_ns):
+                self.earliest_ns = stamp
         columns |= {name: pa.array(texts, pa.string()) for name, texts in self._texts.items()}
         columns["request_id"] = pa.array(self._ids, pa.string())
         columns["observer"] = pa.array([self._observer] * len(self._ids), pa.string())
@@ -111,7 +103,7 @@ class RequestRows:
         self._builder.add("request", columns)
         self._ids = []
         self._texts = {name: [] for name in TEXTS}
-        self._numbers = {name: array("q") for name in _NUMBERS}
+        self._waiting = []
 
     def _write_tokens(self) -> None:
         if not self._token_times:
@@ -134,3 +126,12 @@ class RequestRows:
             },
         )
         self._token_ids, self._token_times, self._num_waiting = [], [], 0
+
+
+def _integers(values: list[int | None]) -> pa.Array:
+    """A column; NULL for what fits no int64 (a start and a length of 200 years can add up to that)."""
+    try:
+        return pa.array(values, pa.int64())
+    except (OverflowError, pa.ArrowInvalid):
+        fitting = [v if v is not None and INT64_MIN < v <= INT64_MAX else None for v in values]
+        return pa.array(fitting, pa.int64())

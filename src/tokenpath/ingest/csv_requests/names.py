@@ -78,6 +78,7 @@ _OTHER_NAMES = {
 }
 _DELIMITERS = ",;\t"
 _UNIT = re.compile(r"(\w+)_(s|ms|us|ns|iso)")
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _MAX_COLUMNS = 1000
 
 
@@ -96,6 +97,8 @@ class Field:
 
     def value(self, cell: object) -> int | str | None:
         """The value of a cell; None for one that is none."""
+        if self.kind == "count" and isinstance(cell, str) and _DIGITS.fullmatch(cell):
+            return int(cell)
         if self.kind == "text":
             return fields.text(cell.strip() if isinstance(cell, str) else cell)
         if isinstance(cell, str):

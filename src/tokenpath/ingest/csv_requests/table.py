@@ -31,6 +31,7 @@ from tokenpath.ingest.losses import Losses
 from tokenpath.ingest.packed import open_unpacked
 from tokenpath.ingest.reader import Options, Reader
 
+_STAMPS = frozenset(STAMPS.values())
 _PUBLIC_TRACES = ("azure", "burstgpt", "mooncake", "lengths")
 _FROM_ARRIVAL = {"stated_ttft_ns": "first_token_ns", "stated_e2e_ns": "finished_ns"}
 """Lengths that give a stamp once the arrival is known."""
@@ -46,6 +47,7 @@ def read_table(reader: Reader, path: Path, options: Options) -> Capture:
     if writer != "plain":
         builder.origin.profiler = writer
     unread = [name for name in names if name not in {field.theirs for field in fields}]
+    dates = [field for field in fields if _is_date(field)]
     num_rows = num_without_id = num_without_zone = 0
     for offset, cells in _rows(path, names, options, losses):
         num_rows += 1
@@ -55,8 +57,8 @@ def read_table(reader: Reader, path: Path, options: Options) -> Capture:
             texts["finish_reason"], numbers["output_tokens"] = "error", None
         given = texts.pop("request_id", None)
         num_without_id += given is None
-        dates = [cells.get(field.theirs) for field in fields if _is_date(field)]
-        num_without_zone += any(date is not None and not has_zone(date) for date in dates)
+        for field in dates:
+            num_without_zone += field.ours in numbers and not has_zone(cells.get(field.theirs))
         name = f"#{rows.num_requests}" if given is None else plain_request_id(given)[0]
         rows.add(name, numbers, **texts)
     rows.finish()
@@ -145,13 +147,17 @@ def _follow(numbers: dict[str, int | None]) -> int:
                 numbers[stamp] = arrival + value
             if numbers[stamp] == arrival + value:
                 numbers[length] = None
-    num_left_out = 0
-    for stamp in STAMPS.values():
-        value = numbers.get(stamp)
-        if arrival is not None and value is not None and is_epoch(value) != is_epoch(arrival):
-            numbers[stamp] = None
-            num_left_out += 1
-    return num_left_out
+    if arrival is None:
+        return 0
+    epoch = is_epoch(arrival)
+    others = [
+        stamp
+        for stamp, value in numbers.items()
+        if value is not None and stamp in _STAMPS and is_epoch(value) != epoch
+    ]
+    for stamp in others:
+        numbers[stamp] = None
+    return len(others)
 
 
 def _note(builder: CaptureBuilder, writer: str, without_id: int, without_zone: int) -> None:
