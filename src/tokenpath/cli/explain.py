@@ -144,6 +144,13 @@ def _write_files(arguments: argparse.Namespace, result: Explained) -> None:
         write_text(arguments.html, html.render(result.report))
     if arguments.perfetto:
         from tokenpath.api.annotate import annotate
+        from tokenpath.api.annotate_requests import annotate_requests
         from tokenpath.export import perfetto
 
-        perfetto.write(result.capture, annotate(result.analysis), arguments.perfetto)
+        beside = annotate_requests(result.capture)
+        perfetto.write(
+            result.capture,
+            [*annotate(result.analysis), *beside.annotations],
+            arguments.perfetto,
+            beside.arrows,
+        )

@@ -66,7 +66,28 @@ class Annotation:
     """Further facts, JSON types only; their names end in their unit."""
 
 
-def write(capture: Tables, annotations: Sequence[Annotation], path: str | os.PathLike[str]) -> None:
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow from one annotation to another; both ends must lie on annotations of their tracks."""
+
+    name: str
+    """What it means: `served by`."""
+    from_track: str
+    """Track of the annotation that it leaves."""
+    from_ns: int
+    """A moment within that annotation."""
+    to_track: str
+    """Track of the annotation that it enters."""
+    to_ns: int
+    """A moment within that annotation, not before `from_ns`."""
+
+
+def write(
+    capture: Tables,
+    annotations: Sequence[Annotation],
+    path: str | os.PathLike[str],
+    arrows: Sequence[Arrow] = (),
+) -> None:
     """The device and host work of the capture and the annotations as trace JSON, gzipped for `.gz`.
 
     Times are microseconds with three decimals, so exact to the nanosecond, counted from the first event;
@@ -97,6 +118,8 @@ def write(capture: Tables, annotations: Sequence[Annotation], path: str | os.Pat
             for chunk in host_events(capture, tracks, base_ns):
                 sink.write(chunk)
             for text in _annotation_events(annotations, annotation_tracks, base_ns):
+                sink.write(text)
+            for text in _arrow_events(arrows, annotation_tracks, base_ns):
                 sink.write(text)
             sink.write(tracks.metadata())
             sink.write(b"]}\n")
@@ -143,6 +166,22 @@ def _annotation_events(
             texts.append(
                 f'{head}{tracks[annotation.track]}"ts":{_microseconds(annotation.start_ns - base_ns)},'
                 f'"dur":{_microseconds(duration_ns)},"args":{_arguments(annotation.args, known)}}}'
+            )
+        yield "".join(texts).encode("ascii")
+
+
+def _arrow_events(
+    arrows: Sequence[Arrow], tracks: Mapping[str, str], base_ns: int
+) -> Iterator[bytes]:
+    """Flow events (`ph: s`, `f`), each bound to the slice that encloses it (`bp: e`)."""
+    for first in range(0, len(arrows), ANNOTATIONS_PER_WRITE):
+        texts = []
+        for number, arrow in enumerate(arrows[first : first + ANNOTATIONS_PER_WRITE], first):
+            head = f',\n{{"name":{json.dumps(arrow.name)},"cat":"tokenpath","id":{number},'
+            texts.append(
+                f'{head}"ph":"s",{tracks[arrow.from_track]}"ts":{_microseconds(arrow.from_ns - base_ns)}}}'
+                f'{head}"ph":"f","bp":"e",{tracks[arrow.to_track]}'
+                f'"ts":{_microseconds(arrow.to_ns - base_ns)}}}'
             )
         yield "".join(texts).encode("ascii")
 
