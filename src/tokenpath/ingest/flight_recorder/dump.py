@@ -116,7 +116,7 @@ class _Document:
 
     def take(self, path: tuple[str, ...], value: object, stream: JsonStream) -> None:
         if path == ("entries",):
-            self._entries.take(value, stream.offset)
+            self._entries.take(value, stream)
         elif path:
             self.header[path[0]] = value
 

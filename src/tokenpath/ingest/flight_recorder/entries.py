@@ -10,6 +10,7 @@ from tokenpath.core.units import INT64_MAX, NS_PER_MS
 from tokenpath.ingest.call_stacks import CallStacks
 from tokenpath.ingest.collective_names import bytes_of, plain_name
 from tokenpath.ingest.fields import duration_ns
+from tokenpath.ingest.json_stream import JsonStream
 from tokenpath.ingest.losses import Losses
 
 _STATES = ("completed", "started", "scheduled")
@@ -59,12 +60,12 @@ class Entries:
         sizes = [group_sizes.get(group) for group in self._columns["group"]]
         return {**self._columns, "group_size": sizes}
 
-    def take(self, entry: object, offset: int | None) -> None:
-        """Add an entry, which began at that byte."""
+    def take(self, entry: object, stream: JsonStream | None) -> None:
+        """Add an entry, which was just taken from that stream, if from one."""
         self.num_seen += 1
         name = entry.get("profiling_name") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(name, str):
-            self._losses.add("malformed entry", offset=offset)
+            self._losses.add("malformed entry", offset=_offset(stream))
             return
         op = _BACKEND.sub("", name[:_MAX_NAME])
         p2p = _P2P.fullmatch(op)
@@ -73,9 +74,9 @@ class Entries:
         sequence = _whole(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id"))
         state = entry.get("state")
         if state not in _STATES:
-            self._losses.add("entry of unknown state", offset=offset, dropped=False)
+            self._losses.add("entry of unknown state", offset=_offset(stream), dropped=False)
             state = None
-        start, end = self._times(entry, offset)
+        start, end = self._times(entry, stream)
         inputs, dtypes = _list(entry.get("input_sizes")), _list(entry.get("input_dtypes"))
         row = {
             "op": p2p["op"] if p2p else plain_name(op),
@@ -104,15 +105,22 @@ class Entries:
                 within = "" if group is None else f" of group {group}"
                 self.first_unfinished = f"{row['op']}{number}{within} ({state})"
 
-    def _times(self, entry: dict[Any, Any], offset: int | None) -> tuple[int | None, int | None]:
+    def _times(
+        self, entry: dict[Any, Any], stream: JsonStream | None
+    ) -> tuple[int | None, int | None]:
         start = _time(entry.get("time_discovered_started_ns"))
         end = _time(entry.get("time_discovered_completed_ns"))
         self.has_times |= start is not None or end is not None
         if start is not None and end is not None and end < start:
             # The host's clock was set back in between.
-            self._losses.add("end before start", offset=offset, dropped=False)
+            self._losses.add("end before start", offset=_offset(stream), dropped=False)
             start = None
         return start, end
+
+
+def _offset(stream: JsonStream | None) -> int | None:
+    # Asked for only where something is wrong: finding it counts the bytes of what is held.
+    return None if stream is None else stream.offset
 
 
 def _time(value: object) -> int | None:
