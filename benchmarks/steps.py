@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tokenpath.capture.capture import Capture
+from tokenpath.ingest.fpm.reader import FpmReader
 from tokenpath.ingest.reader import Options
 from tokenpath.ingest.vllm_steps.reader import VllmStepsReader
 
@@ -33,6 +35,9 @@ def main() -> None:
             with path.open("w") as file:
                 file.writelines(step_log(options.steps, requests))
             measure(f"step log, {requests} requests a step", path, options.runs, read_steps)
+        path = Path(folder) / "b.fpm.msgpack"
+        path.write_bytes(b"".join(metrics(number) for number in range(options.steps)))
+        measure("forward-pass metrics", path, options.runs, read_metrics)
 
 
 def step_log(num_steps: int, num_requests: int) -> Iterator[str]:
@@ -57,6 +62,38 @@ def step_log(num_steps: int, num_requests: int) -> Iterator[str]:
             f'"running":{num_requests},"waiting":0,"free_blocks":152,"kv_usage":0.044025}}\n'
         )
         computed = [done + 1 if done else 64 for done in computed]
+
+
+def metrics(number: int) -> bytes:
+    """A message as msgspec writes it: maps, names of keys in full."""
+    scheduled = {
+        "num_prefill_requests": 1, "sum_prefill_tokens": 500, "var_prefill_length": 0.5,
+        "sum_prefill_kv_tokens": 70, "num_decode_requests": 90, "sum_decode_kv_tokens": 100_000,
+        "var_decode_kv_tokens": 0.5,
+    }  # fmt: skip
+    queued = {key: value for key, value in scheduled.items() if key != "sum_prefill_kv_tokens"}
+    message = {
+        "version": 1, "worker_id": "worker-1", "dp_rank": 0, "counter_id": number, "wall_time": 0.01,
+        "scheduled_requests": scheduled, "queued_requests": queued,
+    }  # fmt: skip
+    return pack(message)
+
+
+def pack(value: object) -> bytes:
+    """MessagePack of what a message holds."""
+    if isinstance(value, dict):
+        items = b"".join(pack(key) + pack(item) for key, item in value.items())
+        return bytes([0x80 + len(value)]) + items
+    if isinstance(value, float):
+        return b"\xcb" + struct.pack(">d", value)
+    if isinstance(value, int):
+        return bytes([value]) if value < 128 else b"\xce" + struct.pack(">I", value)
+    text = str(value).encode()
+    return bytes([0xA0 + len(text)]) + text
+
+
+def read_metrics(path: Path) -> Capture:
+    return FpmReader().read([path], Options())
 
 
 def read_steps(path: Path) -> Capture:

@@ -72,8 +72,7 @@ def messages(path: Path, options: Options, builder: CaptureBuilder) -> Iterator[
             held, at = held[at:] + piece, 0
             while at < len(held):
                 try:
-                    value, end = decode(held, at)
-                    message = _open(base + at, value)
+                    message, end = read_one(held, at, base)
                 except Incomplete:
                     break
                 except Malformed as error:
@@ -91,6 +90,15 @@ def messages(path: Path, options: Options, builder: CaptureBuilder) -> Iterator[
     if at < len(held):
         losses.add("no end of the file", offset=base + at, dropped=False)
     count_problems(unpacked, losses)
+
+
+def read_one(held: bytes, at: int, base: int) -> tuple[Message, int]:
+    """The message at a byte of data that lies at `base` in the file, and the byte after it.
+
+    Incomplete, Malformed.
+    """
+    value, end = decode(held, at)
+    return _open(base + at, value), end
 
 
 def _of_json(path: Path, options: Options, builder: CaptureBuilder) -> Iterator[Message]:
