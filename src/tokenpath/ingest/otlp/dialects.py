@@ -34,7 +34,7 @@ _NAMES = {
 }
 _SGLANG_ROOT = re.compile(r"(?:\S{0,32} )?Req \S{1,8}")
 """`<role> Req <first 8 of the id>`; the role of an undisaggregated server is empty (srt/observability/
-trace.py of SGLang 0.5.23)."""
+trace.py of SGLang, commit 02a58088)."""
 
 STAGES: dict[str, tuple[str | None, str | None]] = {
     "vllm_queue": ("queued_ns", "scheduled_ns"),
@@ -56,7 +56,7 @@ SECONDS = {
     "prefill": "gen_ai.latency.time_in_model_prefill",
     "decode": "gen_ai.latency.time_in_model_decode",
 }
-"""Durations in seconds that vLLM and SGLang state (vllm/tracing/utils.py of 0.32)."""
+"""Durations in seconds that vLLM and SGLang state (as recorded from vLLM 0.32; SpanAttributes of SGLang)."""
 FIRST_CHUNK = ("gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
 """Seconds to the first answer as clients state it."""
 MILLISECONDS = {
