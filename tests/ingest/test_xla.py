@@ -163,6 +163,17 @@ def test_a_json_trace_of_the_size_of_the_limit_is_noted(
     assert rows(read([path]), "source_note", "code") == ["xla-json-event-limit"]
 
 
+def test_names_with_bytes_that_are_no_text(tmp_path: Path) -> None:
+    """Of processes, threads, events and phases."""
+    bad = "\ud800x"
+    event = {"name": bad, "ts": 1, "args": {"tf_op": bad, "long_name": bad}}
+    processes = {bad: {bad: [event, {**event, "ph": bad}]}, "/device:GPU:0": {"Stream #1": [event]}}
+    capture = read([write_trace(tmp_path / "t.json", processes)])
+    assert rows(capture, "thread", "name") == rows(capture, "op", "name") == ["?x"]
+    assert rows(capture, "kernel", "name") == ["?x"]
+    assert reasons(capture)["other phase"] == 1
+
+
 def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
     path = write_space(tmp_path / "a.xplane.pb", tpu().line("XLA Ops"), XPlane("/host:CPU"))
     whole = path.read_bytes()

@@ -25,6 +25,8 @@ SIZE_BITS = 20
 
 _BYTES_A_ROW = 16
 """About the bytes that take as long in plain Python as one row of other loops."""
+_BYTES_AN_EVENT = 20
+"""Few timelines hold smaller events; those are looked through twice."""
 _BAD = -1
 
 
@@ -70,9 +72,12 @@ def scan_line(data: Bytes, start: int, stop: int, wanted: Int64s, num_file_bytes
     # Plain Python reads numbers faster from a memoryview than from an array.
     source: Any = data if hasattr(find, "__wrapped__") else bytes_of(data)
     state = np.zeros(7, np.int64)
-    num_events = find(source, start, stop, np.empty((0, 2), np.int64), state)
-    spans = np.empty((num_events, 2), np.int64)
-    find(source, start, stop, spans, state)
+    spans = np.empty((max(0, stop - start) // _BYTES_AN_EVENT + 1, 2), np.int64)
+    num_events = find(source, start, stop, spans, state)
+    if num_events > len(spans):
+        spans = np.empty((num_events, 2), np.int64)
+        find(source, start, stop, spans, state)
+    spans = np.ascontiguousarray(spans[:num_events])
     damaged_at, line_id, base_ns, *head = (int(value) for value in state)
     columns = np.zeros((3, num_events), np.int64)
     is_aggregate = np.zeros(num_events, np.int8)

@@ -97,7 +97,7 @@ class _Collector:
             self._name(value)
             self.losses.add("metadata", lost=False)
         elif phase not in _TIMED:
-            reason = "counter" if phase == "C" else f"phase {str(phase)[:20]}"
+            reason = "counter" if phase == "C" else "other phase"
             self.losses.add(reason, offset=stream.offset)
         elif not self._add(value):
             self.losses.add("no time or name", offset=stream.offset)
@@ -151,15 +151,15 @@ class _Collector:
     def space(self) -> Space:
         """The profile that the events make up."""
         planes: dict[str, Plane] = {}
-        texts = [text.encode("utf-8", "replace").decode() for text in self._codes]
+        texts = [_clean(text) for text in self._codes]
         for pid, name in self.planes.items():
-            planes[pid] = Plane(name)
+            planes[pid] = Plane(_clean(name))
         for (pid, tid), lane in self.lanes.items():
-            plane = planes.setdefault(pid, Plane(f"process {pid}"))
+            plane = planes.setdefault(pid, Plane(_clean(f"process {pid}")))
             line = Line(
                 plane.name,
                 _whole(tid) or 0,
-                self.threads.get((pid, tid), ""),
+                _clean(self.threads.get((pid, tid), "")),
                 0,
                 np.array(lane.start, np.int64),
                 np.array(lane.duration, np.int64),
@@ -186,6 +186,11 @@ def read_trace(chunks: Iterable[NDArray[np.uint8]], losses: Losses, where: str) 
             next_step="give the trace.json.gz as the profiler wrote it, or the .xplane.pb beside it",
         )
     return collector.space()
+
+
+def _clean(text: str) -> str:
+    """The text without halves of characters, which damage and bad escapes leave."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _texts(codes: NDArray[np.int32], texts: list[str]) -> Texts:
