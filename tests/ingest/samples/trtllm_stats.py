@@ -90,8 +90,6 @@ SAMPLES = [
         {"damaged record": 2},
         planted,
         many,
-        # An iteration is a step and five samples.
-        bytes_an_event=1_500,
     ),
     Sample(
         "trtllm_stamps",

@@ -108,7 +108,5 @@ SAMPLES = [
         {"unknown event": 1, "record without a time": 1, "request without an id": 1},
         planted,
         many,
-        # A record is a step and five samples.
-        bytes_an_event=1_500,
     )
 ]  # fmt: skip

@@ -9,13 +9,14 @@ from tokenpath.capture.capture import dictionary, nullable
 from tokenpath.ingest import fields
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.fpm.record import VERSION, as_map
-from tokenpath.ingest.fpm.scan import MAX_ROWS, NULL, Col, Int64s
+from tokenpath.ingest.fpm.scan import NULL, Col, Int64s
 from tokenpath.ingest.messages import Message
 
 MAX_WALL_S = 10**6
 """No step takes longer."""
 
 _LATEST_NS = 2**62
+_MAX_WAITING = 1024
 _PHASES = ("prefill", "decode", "mixed")
 _COUNTS = (
     (Col.PREFILL_REQUESTS, "num_prefill_requests"), (Col.PREFILL_TOKENS, "sum_prefill_tokens"),
@@ -83,7 +84,7 @@ class Steps:
         wall = wall_ns(seconds) if is_sound and seconds is not None else NULL
         worker = self.worker(fields.text(known.get("worker_id")) or "")
         self._waiting.append((row, wall, worker))
-        if len(self._waiting) >= MAX_ROWS:
+        if len(self._waiting) >= _MAX_WAITING:
             self.finish()
 
     def finish(self) -> None:
