@@ -14,7 +14,7 @@ from docs.pages import read, rows, spans
 from ingest.traces import Trace
 from tokenpath import api
 from tokenpath.ingest import packed
-from tokenpath.ingest.formats import READERS
+from tokenpath.ingest.formats import readers
 from tokenpath.ingest.kineto import categories, event, slow
 from tokenpath.stitch.steps import read_label
 
@@ -63,9 +63,15 @@ def test_the_bounds_are_those_of_the_reader() -> None:
     assert f"may be {slow.MAX_VALUE_BYTES // 2**20} MiB and\nnest {event.MAX_DEPTH} deep" in PAGE
 
 
-def test_the_page_says_how_many_formats_there_are() -> None:
-    assert PAGE.split("\n\n")[1].startswith("One format is read today")
-    assert len(READERS) == 1
+def test_every_format_stands_on_the_page_with_a_page_of_its_own() -> None:
+    listed = {
+        row[0].strip("`"): row for row in rows(PAGE) if len(row) == 3 and row[0].startswith("`")
+    }
+    for reader in readers():
+        assert listed[reader.name][1] == reader.describes
+        page = re.fullmatch(r"\[[\w-]+\]\((formats/[\w-]+\.md)\)", listed[reader.name][2])
+        assert page is None or read(f"docs/{page[1]}")
+        assert page is not None or reader.name == "kineto"
 
 
 @pytest.mark.parametrize("mark", re.findall(r"`([^`]+)`", " ".join(cells("mark"))))

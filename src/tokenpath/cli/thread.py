@@ -41,7 +41,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from tokenpath.api.thread import thread
+    from tokenpath.api import thread
 
     columns = parse_columns(arguments.columns)
     with progress_bar() as progress:

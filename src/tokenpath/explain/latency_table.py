@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenpath.capture.capture import Capture
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
-from tokenpath.core.units import format_ms
+from tokenpath.core.units import INT64_MIN, format_ms
 from tokenpath.explain.latency import PARTS, Latency
 
 Int64s = NDArray[np.int64]
@@ -144,3 +145,44 @@ def tpot_ns(latency: Latency) -> Int64s | None:
     several = latency.num_output_tokens > 1
     result: Int64s = latency.total_ns[several] // (latency.num_output_tokens[several] - 1)
     return result
+
+
+_STATED_COLUMNS = (
+    TableColumn("figure", "figure", Unit.TEXT),
+    TableColumn("observer", "observer", Unit.TEXT),
+    TableColumn("num_requests", "requests", Unit.COUNT),
+    TableColumn("p50_ns", "p50", Unit.NS),
+    TableColumn("p90_ns", "p90", Unit.NS),
+    TableColumn("p99_ns", "p99", Unit.NS),
+)
+_STATED = (
+    ("stated_ttft_ns", "time to first token"),
+    ("stated_queue_ns", "queue"),
+    ("stated_prefill_ns", "prefill"),
+    ("stated_decode_ns", "decode"),
+    ("stated_tpot_ns", "time per output token"),
+    ("stated_e2e_ns", "end to end"),
+)
+
+
+def stated_table(capture: Capture) -> ShownTable | None:
+    """Durations that the sources state for their requests, by observer; None when they state none."""
+    observers, names = capture.codes("request", "observer")
+    rows: list[Sequence[Cell]] = []
+    for column, label in _STATED:
+        values = capture.int64("request", column, INT64_MIN)
+        for code in np.unique(observers[values != INT64_MIN]).tolist():
+            mine = values[(values != INT64_MIN) & (observers == code)]
+            shown = (percentile(mine, percent) for percent in (50, 90, 99))
+            rows.append((label, names[code], len(mine), *shown))
+    if not rows:
+        return None
+    note = "As the sources state them: what each counts differs, see the notes."
+    return ShownTable(
+        "stated_latencies",
+        "Durations that the sources state",
+        _STATED_COLUMNS,
+        rows,
+        len(rows),
+        note,
+    )

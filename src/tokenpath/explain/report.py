@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Kind, Status
-from tokenpath.core.report import Cell, Report, ShownTable, TableColumn, Trust, Unit
+from tokenpath.core.report import Cell, Report, Severity, ShownTable, TableColumn, Trust, Unit
 from tokenpath.core.units import format_ms
 from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
@@ -17,6 +17,7 @@ from tokenpath.explain.exposure_findings import exposure_findings
 from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.host_answer import host_answer
+from tokenpath.explain.metrics_table import metrics_table, stated_answer, summary_table
 from tokenpath.explain.overview import overview
 from tokenpath.explain.ranks import ranks_table
 from tokenpath.explain.request import WindowRequest
@@ -40,10 +41,12 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report
     """The report with what the capture says about requests; that leads where no device is seen."""
     state = capture_state(capture)
     found = serving(capture, Status.MEASURED if state == "measured" else Status(state))
+    stated = [table for table in (metrics_table(capture), summary_table(capture)) if table]
+    report = replace(report, tables=[*report.tables, *stated])
     report = replace(report, notes=[*report.notes, *join_notes(capture), *source_notes(capture)])
     if found is None:
-        return report
-    tables = [*found.tables, *report.tables]
+        return _with_stated(report, analysis, capture) if stated else report
+    tables = [*found.tables, *(table for table in report.tables if table.rows)]
     if analysis.devices or capture.num_rows("op") or capture.num_rows("api_call"):
         return replace(
             report,
@@ -57,7 +60,7 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report
         report,
         headline=" · ".join([found.headline, *([state.upper()] if state != "measured" else [])]),
         answer=found.answer,
-        trust=Trust.GOOD if not notes else report.trust,
+        trust=Trust.GOOD if all(note.severity is Severity.INFO for note in notes) else report.trust,
         window=None,
         funnel=None,
         request_funnels=found.funnels,
@@ -107,6 +110,25 @@ def build_report(analysis: Analysis) -> Report:
         timeline=overview(analysis),
         state=state,
         facts=facts(analysis, verdicts),
+    )
+
+
+def _with_stated(report: Report, analysis: Analysis, capture: Capture) -> Report:
+    """A capture of aggregates alone: they are the answer, and nothing below them is known."""
+    if analysis.devices or capture.num_rows("op"):
+        return report
+    answer = stated_answer(capture) or (
+        "Metrics alone: the values are in the table; requests and steps would say where time went.",
+    )
+    notes = [note for note in report.notes if note.code != "no-device-work"]
+    return replace(
+        report,
+        headline="metrics" if capture.num_rows("counter_sample") else "results of a load generator",
+        answer=answer,
+        window=None,
+        notes=notes,
+        tables=[table for table in report.tables if table.rows],
+        trust=Trust.GOOD if all(note.severity is Severity.INFO for note in notes) else report.trust,
     )
 
 

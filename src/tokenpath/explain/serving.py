@@ -13,7 +13,13 @@ from tokenpath.core.finding import Finding, Status
 from tokenpath.core.report import Funnel, FunnelRow, Note, Severity, ShownTable
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.latency import PARTS, Latency, latencies
-from tokenpath.explain.latency_table import latency_table, part_figures, percentile, tpot_ns
+from tokenpath.explain.latency_table import (
+    latency_table,
+    part_figures,
+    percentile,
+    stated_table,
+    tpot_ns,
+)
 from tokenpath.explain.serving_findings import outermost, serving_findings
 
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llama_cpp": "llama.cpp"}
@@ -48,11 +54,13 @@ def serving(capture: Capture, status: Status) -> Serving | None:
         if any(latency.kind == kind for latency in found)
     ]
     others = [latency for latency in found if latency not in views]
+    stated = stated_table(capture)
+    tables = [latency_table(latency) for latency in (*views, *others)]
     return Serving(
         _headline(capture, num_steps),
-        _answer(views) or (_unmeasured(capture),),
+        _answer(views) or (_unmeasured(capture, stated),),
         [_funnel(latency) for latency in views],
-        [latency_table(latency) for latency in (*views, *others)],
+        tables if stated is None else [*tables, stated],
         serving_findings(found, status),
     )
 
@@ -125,7 +133,8 @@ def _headline(capture: Capture, num_steps: int) -> str:
     parts = [_ENGINES[engines.most_common(1)[0][0]] if engines else "serving"]
     ids, _ = capture.codes("request", "request_id")
     if len(ids):
-        parts.append(f"{len(np.unique(ids[ids != NO_ID])):,} requests")
+        count = len(np.unique(ids[ids != NO_ID]))
+        parts.append(f"{count:,} request{'s' if count != 1 else ''}")
     if num_steps:
         parts.append(f"{num_steps:,} steps")
     return " · ".join(parts)
@@ -158,7 +167,14 @@ def _answer(views: Sequence[Latency]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _unmeasured(capture: Capture) -> str:
+def _unmeasured(capture: Capture, stated: ShownTable | None) -> str:
+    if stated is not None:
+        figures = [
+            f"{row[0]} ({row[1]}) {format_duration(row[3])}"
+            for row in stated.rows
+            if isinstance(row[3], int)
+        ]
+        return f"The sources state durations, but no times: at p50 {', '.join(figures)}."
     if capture.num_rows("request"):
         return "The requests carry no times between which a latency could be measured."
     return (
