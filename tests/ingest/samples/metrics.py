@@ -58,9 +58,9 @@ def planted(folder: Path, secret: str) -> Path:
     value = secret.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     labels = f'model_name="{value}",instance="{value}",api_key="{value}",user="{value}"'
     text = f"# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{{labels}}} 1\n"
-    return _write("a.prom", f"{text}vllm:other{{{labels}}} 2\n# HELP x {value}\n# TYPE x {value}\n")(
-        folder
-    )
+    return _write(
+        "a.prom", f"{text}vllm:other{{{labels}}} 2\n# HELP x {value}\n# TYPE x {value}\n"
+    )(folder)
 
 
 def planted_in_answer(folder: Path, secret: str) -> Path:

@@ -24,7 +24,8 @@ def iso_ns(cell: object) -> int | None:
         return None
     zone = UTC if match[8] in (None, "Z") else _zone(match[8])
     try:
-        whole = datetime(*(int(match[part]) for part in range(1, 7)), tzinfo=zone)  # type: ignore[misc, arg-type]
+        year, month, day, hour, minute, second = (int(match[part]) for part in range(1, 7))
+        whole = datetime(year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError:
         return None
     since = whole - _EPOCH

@@ -160,8 +160,11 @@ def mapping() -> MetricMapping:
     import yaml
 
     # libyaml's safe loader where it was built: the same types, ten times as fast.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return build(yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader))  # noqa: S506
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(_FILE.read_text(encoding="utf-8"))
+    try:
+        return build(loader.get_single_data())
+    finally:
+        loader.dispose()
 
 
 def build(data: Mapping[str, Any]) -> MetricMapping:

@@ -310,8 +310,10 @@ def _sizes(value: object) -> tuple[int, int, int]:
 
 
 def _real(value: object) -> float | None:
+    if not isinstance(value, int | float | str):
+        return None
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 
