@@ -52,8 +52,9 @@ format: $(STAMP) ## let ruff format and fix what it safely can
 docs: $(STAMP) ## write the generated pages of docs/ anew
 	@$(BIN)/python tools/generate_docs.py
 
-fuzz: $(STAMP) ## mutate traces FUZZ_CASES times (100,000)
+fuzz: $(STAMP) ## mutate traces, and inputs of every format, FUZZ_CASES times (100,000)
 	@$(BIN)/python tests/fuzz/run.py --cases $(FUZZ_CASES)
+	@$(BIN)/python tests/fuzz/formats.py --cases $(FUZZ_CASES)
 
 bench: $(STAMP) ## measure reading against its peers (each in a venv of its own)
 	@$(BIN)/python benchmarks/ingest.py
