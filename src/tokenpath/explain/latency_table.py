@@ -111,7 +111,7 @@ def latency_table(latency: Latency) -> ShownTable:
         )
     return ShownTable(
         f"latency_{latency.observer}_{latency.kind}",
-        f"{_KIND[latency.kind]}, {latency.observer}, {len(latency):,} requests: {_percentiles(latency)}",
+        f"{_KIND[latency.kind]}, {latency.observer}",
         _COLUMNS,
         rows,
         len(rows),
@@ -127,7 +127,8 @@ def _percentiles(latency: Latency) -> str:
 
 
 def _remark(latency: Latency) -> str:
-    parts = ["Parts add up to each request's latency; percentiles of parts do not add up."]
+    parts = [f"{len(latency):,} requests: {_percentiles(latency)}."]
+    parts.append("Parts add up to each request's latency; percentiles of parts do not add up.")
     if len(latency) >= MIN_REQUESTS:
         parts.append(
             "Slow: the slowest tenth; effect: Cliff's delta, 1 when every slow one has more of it."

@@ -27,9 +27,9 @@ class Tone(enum.StrEnum):
 
 # The family `copy` is a compute kernel; only what the copy engines do is a memcpy.
 _WORDS = (
-    (Tone.UNKNOWN, ("unattributed", "unknown")),
-    (Tone.IDLE, ("idle", "gap")),
-    (Tone.COMMUNICATION, ("communication", "collective", "nccl")),
+    (Tone.UNKNOWN, ("unattributed", "unknown", "unresolved")),
+    (Tone.IDLE, ("idle", "gap", "queue", "not_scheduled", "transition")),
+    (Tone.COMMUNICATION, ("communication", "collective", "nccl", "delivery", "send")),
     (Tone.MEMCPY, ("memcpy", "memset")),
     (Tone.WALL, ("wall", "whole")),
 )
