@@ -149,3 +149,25 @@ def test_two_engines_do_not_mix(seed: int) -> None:
         together = dict(zip(both[key].request_id, both[key].parts_ns.tolist(), strict=True))
         for name, parts in zip(latency.request_id, latency.parts_ns.tolist(), strict=True):
             assert together[name] == parts
+
+
+def test_communication_in_a_step_that_a_profiler_saw() -> None:
+    """It is taken out before the forward pass is shared, and every request of the step waits for it."""
+    from explain.test_thread import with_kernels
+
+    engine = run(4)
+    before = capture_of(engine)
+    after = with_kernels(before, 3)
+    execute = engine.steps[3]["marks"][3] - engine.steps[3]["marks"][2]
+    alone = min(200, execute)
+    column = KEYS.index("communication")
+    members = {member[0] for member in engine.steps[3]["members"]}
+    seen: dict[str, int] = {}
+    for latency in by_kind(after).values():
+        assert (latency.parts_ns.sum(axis=1) == latency.total_ns).all()
+        if latency.observer == "engine":
+            for name, parts in zip(latency.request_id, latency.parts_ns, strict=True):
+                seen[name] = seen.get(name, 0) + int(parts[column])
+    assert {name: value for name, value in seen.items() if value} == dict.fromkeys(members, alone)
+    for key, latency in by_kind(before).items():
+        assert (latency.total_ns == by_kind(after)[key].total_ns).all()

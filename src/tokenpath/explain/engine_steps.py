@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.capture.intervals import difference, union
 from tokenpath.core.units import INT64_MIN
 
 Int64s = NDArray[np.int64]
@@ -36,6 +38,9 @@ class EngineSteps:
     """Until the worker's call returned; the whole step where nothing is recorded."""
     output_ns: Int64s
     """Until outputs were processed: sampling, update of the requests; 0 where not recorded."""
+    communication_ns: Int64s
+    """Of `execute_ns`: collectives with no compute beside them, on the device that has most of it; 0 for
+    a step that no profiler saw."""
     prefill_tokens: Int64s
     """Tokens computed for requests in prefill, -1 for unknown."""
     decode_tokens: Int64s
@@ -85,6 +90,36 @@ def _of_rows(capture: Capture, rows: Int64s) -> EngineSteps:
         began - scheduled,
         returned - began,
         end - returned,
+        np.minimum(_exposed_communication(capture)[rows], returned - began),
         capture.int64("step", "num_prefill_tokens", NO_ID)[rows],
         capture.int64("step", "num_decode_tokens", NO_ID)[rows],
     )
+
+
+def _exposed_communication(capture: Capture) -> Int64s:
+    """By row of `step`: time in which a device only communicated in the kernels linked to it."""
+    result = np.zeros(capture.num_rows("step"), np.int64)
+    kinds, names = capture.codes("kernel", "kind")
+    step = capture.ids("kernel", "step_id")
+    if "communication" not in names or not (step >= 0).any():
+        return result
+    twin = capture.ids("step", "scheduler_step_id")
+    owner = np.where(step >= 0, np.where(twin[step] >= 0, twin[step], step), NO_ID)
+    device = capture.ids("kernel", "device_id")
+    start, end = capture.int64("kernel", "start_ns"), capture.int64("kernel", "end_ns")
+    is_communication = kinds == names.index("communication")
+    order = np.lexsort((device, owner))
+    order = order[owner[order] >= 0]
+    keys = np.stack((owner[order], device[order]))
+    bounds = np.flatnonzero(
+        np.concatenate(([True], (np.diff(keys, axis=1) != 0).any(axis=0), [True]))
+    )
+    for low, high in itertools.pairwise(bounds.tolist()):
+        rows = order[low:high]
+        talks = rows[is_communication[rows]]
+        if len(talks) == 0:
+            continue
+        works = rows[~is_communication[rows]]
+        alone = difference(union(start[talks], end[talks]), union(start[works], end[works])).total
+        result[owner[rows[0]]] = max(int(result[owner[rows[0]]]), alone)
+    return result

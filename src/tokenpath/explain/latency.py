@@ -22,7 +22,7 @@ Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
 
 SEND, QUEUE, SCHEDULING, OWN, OTHER_PREFILL, OTHER_DECODE = range(6)
-NOT_SCHEDULED, GAPS, OUTPUT, TRANSITION, DELIVERY, UNRESOLVED = range(6, 12)
+COMMUNICATION, NOT_SCHEDULED, GAPS, OUTPUT, TRANSITION, DELIVERY, UNRESOLVED = range(6, 13)
 PARTS: tuple[tuple[str, str], ...] = (
     ("send", "client to engine: network, HTTP, tokenisation"),
     ("queue", "waiting in the engine's queue"),
@@ -30,6 +30,7 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("own_compute", "forward pass, the request's own tokens"),
     ("others_prefill", "forward pass, prefill tokens of others in the same steps"),
     ("others_decode", "forward pass, decode tokens of others in the same steps"),
+    ("communication", "collectives without compute beside them, in steps that a profiler saw"),
     ("not_scheduled", "steps without the request: preempted, or no budget left"),
     ("gaps", "between steps, and between scheduler and worker"),
     ("output", "sampling and processing of outputs in the request's steps"),
@@ -271,11 +272,12 @@ class _Shares:
         low[which], high[which], number[which] = first, last, np.arange(len(which))
         mine = (self.place >= low[self.request]) & (self.place <= high[self.request])
         row, at, tokens = number[self.request[mine]], self.place[mine], self.tokens[mine]
-        own, prefill, decode = self._split(at, tokens)
+        own, prefill, decode = self.split(at, tokens)
         for part, values in (
             (SCHEDULING, steps.schedule_ns[at]),
             (GAPS, steps.dispatch_ns[at]),
             (OUTPUT, steps.output_ns[at]),
+            (COMMUNICATION, steps.communication_ns[at]),
             (OWN, own),
             (OTHER_PREFILL, prefill),
             (OTHER_DECODE, decode),
@@ -289,10 +291,10 @@ class _Shares:
         result[:, GAPS] += np.where(some, _between(steps.gap_before_ns, first, last), 0)
         return result
 
-    def _split(self, at: Int64s, tokens: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    def split(self, at: Int64s, tokens: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """The forward pass by tokens: own, others' prefill, the rest; adds up to it exactly."""
         steps = self.steps
-        execute = steps.execute_ns[at]
+        execute = steps.execute_ns[at] - steps.communication_ns[at]
         prefill, decode = (
             np.maximum(steps.prefill_tokens[at], 0),
             np.maximum(steps.decode_tokens[at], 0),
@@ -320,3 +322,15 @@ def _between(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
     size = len(values)
     result: Int64s = sums[np.clip(last + 1, 0, size)] - sums[np.clip(first, 0, size)]
     return result
+
+
+def shares_of_steps(capture: Capture, request_id: str) -> dict[int, tuple[int, int, int]]:
+    """(own compute, others' prefill, others' decode) of one request in each row of `step` it was in."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for steps in engine_steps(capture):
+        shares = _Shares(capture, steps, [request_id])
+        split = shares.split(shares.place, shares.tokens)
+        rows = steps.row[shares.place].tolist()
+        for row, own, prefill, decode in zip(rows, *(part.tolist() for part in split), strict=True):
+            found[row] = own, prefill, decode
+    return found

@@ -21,7 +21,7 @@ from tokenpath.core.report import (
     Unit,
 )
 from tokenpath.core.units import INT64_MIN, format_duration
-from tokenpath.explain.latency import PARTS, Latency, latencies
+from tokenpath.explain.latency import PARTS, Latency, latencies, shares_of_steps
 from tokenpath.explain.step_contents import StepContents
 
 Int64s = NDArray[np.int64]
@@ -37,6 +37,9 @@ _STEP_COLUMNS = (
     TableColumn("num_computed_before", "before", Unit.COUNT, is_key_figure=False),
     TableColumn("num_emitted", "emitted", Unit.COUNT, is_key_figure=False),
     TableColumn("batch", "batch mates", Unit.TEXT),
+    TableColumn("own_compute_ns", "own compute", Unit.NS, is_key_figure=False),
+    TableColumn("others_prefill_ns", "others' prefill", Unit.NS, is_key_figure=False),
+    TableColumn("others_decode_ns", "others' decode", Unit.NS, is_key_figure=False),
     TableColumn("busy_ns", "device busy", Unit.NS, is_key_figure=False),
     TableColumn("exposed_communication_ns", "exposed communication", Unit.NS, is_key_figure=False),
     TableColumn("num_kernels", "kernels", Unit.COUNT, is_key_figure=False),
@@ -159,6 +162,7 @@ def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | N
     origin = int(start[step[mine[0]]]) if arrival is None else arrival
     contents = StepContents(capture)
     mates = _Mates(capture, codes, names, step)
+    waited = shares_of_steps(capture, request_id)
     rows: list[Sequence[Cell]] = []
     before: int | None = arrival
     longest: tuple[int, str] = (-1, "")
@@ -186,6 +190,7 @@ def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | N
                 share["num_computed_before"],
                 share["num_emitted"],
                 mates.of(row, request_id),
+                *waited.get(row, (None, None, None)),
                 *((None,) * 5 if inside is None else inside.cells()),
             )
         )
