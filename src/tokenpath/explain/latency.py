@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
-from tokenpath.core.units import INT64_MIN
 from tokenpath.explain.engine_steps import EngineSteps, engine_steps
+from tokenpath.explain.moments import UNKNOWN, Requests, Seen
+from tokenpath.stitch.clocks import clock_of_rows
 
 Int64s = NDArray[np.int64]
-_UNKNOWN = INT64_MIN
+_UNKNOWN = UNKNOWN
 
 SEND, QUEUE, SCHEDULING, OWN, OTHER_PREFILL, OTHER_DECODE = range(6)
 COMMUNICATION, NOT_SCHEDULED, GAPS, OUTPUT, TRANSITION, DELIVERY, UNRESOLVED = range(6, 13)
@@ -34,11 +35,12 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("not_scheduled", "steps without the request: preempted, or no budget left"),
     ("gaps", "between steps, and between scheduler and worker"),
     ("output", "sampling and processing of outputs in the request's steps"),
-    ("transition", "from the step with the first token to the request's next step"),
+    ("transition", "from the step with the first token to the next; prefill to decode instance"),
     ("delivery", "engine to client: detokenisation, network"),
-    ("unresolved", "inside the engine, no step log to resolve it"),
+    ("unresolved", "no step log resolves it, or clocks cannot be compared"),
 )
 """Key and meaning of each part, in the order in which a request meets them."""
+_CONFLICT = -2
 
 
 @dataclass(frozen=True)
@@ -63,55 +65,6 @@ class Latency:
         return len(self.request_id)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Times of requests as one observer has them, by request; _UNKNOWN for not seen."""
-
-    arrival: Int64s
-    first_token: Int64s
-    last_token: Int64s
-
-
-class Requests:
-    """The requests of a capture: what each observer saw, and in which steps they were."""
-
-    def __init__(self, capture: Capture) -> None:
-        codes, ids = capture.codes("request", "request_id")
-        self.ids = ids
-        self._codes = codes
-        self._capture = capture
-        self.observers = self._by_observer()
-        tokens = capture.int64("request", "output_tokens", NO_ID)
-        self.num_output_tokens = np.full(len(ids), NO_ID, np.int64)
-        np.maximum.at(self.num_output_tokens, codes, tokens)
-        self.queued = self._first_of("queued_ns", "engine")
-        self.scheduled = self._first_of("scheduled_ns", "engine")
-
-    def _by_observer(self) -> dict[str, _Seen]:
-        codes, names = self._capture.codes("request", "observer")
-        found = {}
-        for number, name in enumerate(names):
-            rows = np.flatnonzero(codes == number)
-            if len(rows):
-                columns = ("arrival_ns", "first_token_ns", "last_token_ns")
-                found[name] = _Seen(*(self._of_rows(column, rows) for column in columns))
-        return found
-
-    def _of_rows(self, column: str, rows: Int64s) -> Int64s:
-        values = self._capture.int64("request", column, _UNKNOWN)[rows]
-        result = np.full(len(self.ids), _UNKNOWN, np.int64)
-        known = values != _UNKNOWN
-        # Where several rows of an observer know a request, the first one counts.
-        result[self._codes[rows[known]][::-1]] = values[known][::-1]
-        return result
-
-    def _first_of(self, column: str, observer: str) -> Int64s:
-        codes, names = self._capture.codes("request", "observer")
-        if observer not in names:
-            return np.full(len(self.ids), _UNKNOWN, np.int64)
-        return self._of_rows(column, np.flatnonzero(codes == names.index(observer)))
-
-
 def latencies(capture: Capture) -> list[Latency]:
     """Time to first token and decode time, for every observer that saw both of their ends."""
     if capture.num_rows("request") == 0:
@@ -125,12 +78,12 @@ def latencies(capture: Capture) -> list[Latency]:
             ("decode", seen.first_token, seen.last_token),
         ):
             if observer == "engine" and kind == "ttft":
-                begin = np.where(requests.queued != _UNKNOWN, requests.queued, begin)
+                begin = np.where(seen.queued != _UNKNOWN, seen.queued, begin)
             whole = np.flatnonzero((begin != _UNKNOWN) & (end != _UNKNOWN) & (end >= begin))
             if len(whole) == 0:
                 continue
             total = end[whole] - begin[whole]
-            parts = engine.parts(kind, whole, begin[whole], end[whole])
+            parts = engine.parts(kind, observer, whole, begin[whole], end[whole])
             found.append(
                 Latency(
                     kind,
@@ -138,10 +91,28 @@ def latencies(capture: Capture) -> list[Latency]:
                     [requests.ids[number] for number in whole],
                     total,
                     parts,
-                    requests.num_output_tokens[whole],
+                    requests.num_output_tokens(observer)[whole],
                 )
             )
     return found
+
+
+@dataclass
+class _Way:
+    """Each request's way through the steps of schedulers, by request."""
+
+    clock: Int64s
+    """Clock of the steps; NO_ID for a request in none, _CONFLICT for one in steps that do not follow."""
+    first_start: Int64s
+    """Start of its first step."""
+    first_end: Int64s
+    """End of the step that gave the first token; _UNKNOWN for none."""
+    last_end: Int64s
+    """End of the step that gave the last token; of its last step where none gave one."""
+    ttft: Int64s
+    """Parts from `first_start` to `first_end`."""
+    decode: Int64s
+    """Parts from `first_end` to `last_end`."""
 
 
 class _EngineSide:
@@ -149,81 +120,126 @@ class _EngineSide:
 
     def __init__(self, capture: Capture, requests: Requests) -> None:
         self._requests = requests
-        size = len(requests.ids)
-        self.first_start = np.full(size, _UNKNOWN, np.int64)
-        """Start of the first step with the request."""
-        self.first_end = np.full(size, _UNKNOWN, np.int64)
-        """End of the step that gave the first token."""
-        self.last_end = np.full(size, _UNKNOWN, np.int64)
-        """End of the step that gave the last token."""
-        self._inside = {kind: np.zeros((size, len(PARTS)), np.int64) for kind in ("ttft", "decode")}
+        self._way = _no_way(len(requests.ids))
+        clock = clock_of_rows(capture, "step")
         for steps in engine_steps(capture):
-            self._add(capture, steps)
+            self._add(capture, steps, int(clock[steps.row[0]]))
 
-    def _add(self, capture: Capture, steps: EngineSteps) -> None:
+    def _add(self, capture: Capture, steps: EngineSteps, clock: int) -> None:
         shares = _Shares(capture, steps, self._requests.ids)
         if len(shares.request) == 0:
             return
-        first, emitting, last = shares.bounds(len(self._requests.ids))
-        known = np.flatnonzero(emitting >= 0)
-        self.first_start[known] = steps.start[first[known]]
-        self.first_end[known] = steps.end[emitting[known]]
-        self.last_end[known] = steps.end[last[known]]
-        self._inside["ttft"][known] = shares.parts(known, first[known], emitting[known])
-        self._inside["decode"][known] = shares.parts(known, emitting[known] + 1, last[known])
-        self._inside["ttft"][known, GAPS] -= steps.gap_before_ns[first[known]]
+        size = len(self._requests.ids)
+        first, emitting, last = shares.bounds(size)
+        known = np.flatnonzero(first >= 0)
+        # An instance that only computes the prompt may state no token.
+        given = np.where(emitting >= 0, emitting, last)
+        way = _no_way(size)
+        way.clock[known] = clock
+        way.first_start[known] = steps.start[first[known]]
+        gave = np.flatnonzero(emitting >= 0)
+        way.first_end[gave] = steps.end[emitting[gave]]
+        way.last_end[known] = steps.end[last[known]]
+        way.ttft[known] = shares.parts(known, first[known], given[known])
+        way.decode[known] = shares.parts(known, given[known] + 1, last[known])
+        way.ttft[known, GAPS] -= steps.gap_before_ns[first[known]]
         # What lies between the first token and the next step is the way from prefill to decode.
-        following = shares.following(emitting)[known]
-        goes_on = following > emitting[known]
-        after = emitting[known] + 1
+        following = shares.following(given)[known]
+        goes_on = following > given[known]
+        after = given[known] + 1
         missed = np.where(goes_on, _between(steps.end - steps.start, after, following - 1), 0)
         gaps = np.where(goes_on, _between(steps.gap_before_ns, after, following), 0)
-        decode = self._inside["decode"]
-        decode[known, NOT_SCHEDULED] -= missed
-        decode[known, GAPS] -= gaps
-        decode[known, TRANSITION] += missed + gaps
+        way.decode[known, NOT_SCHEDULED] -= missed
+        way.decode[known, GAPS] -= gaps
+        way.decode[known, TRANSITION] += missed + gaps
+        _continue(self._way, way, known)
 
-    def parts(self, kind: str, which: Int64s, begin: Int64s, end: Int64s) -> Int64s:
+    def parts(self, kind: str, observer: str, which: Int64s, begin: Int64s, end: Int64s) -> Int64s:
         """Parts of the time between two moments of some requests, adding up to it."""
         parts = np.zeros((len(which), len(PARTS)), np.int64)
         total = end - begin
-        first, done = self.first_start[which], self.first_end[which]
-        last = self.last_end[which]
-        resolved = done != _UNKNOWN
-        parts[resolved] = self._inside[kind][which[resolved]]
-        queued = self._requests.queued[which]
+        way, seen = self._way, self._requests.observers[observer]
+        first, done, last = (at[which] for at in (way.first_start, way.first_end, way.last_end))
+        resolved = (way.clock[which] >= 0) & (done != _UNKNOWN)
         if kind == "ttft":
-            known = resolved & (first >= begin)
-            entered = np.where(queued == _UNKNOWN, begin, np.clip(queued, begin, None))
-            entered = np.minimum(entered, np.where(resolved, first, entered))
+            known = resolved & (way.clock[which] == seen.clock[which]) & (first >= begin)
+            # Nobody sees a token before its step has ended; if so, the clocks of two hosts differ.
+            known &= (end >= done) | (observer == "engine")
+            parts[known] = way.ttft[which[known]]
+            queued = self._queued(which, seen)
+            entered = np.where(queued == _UNKNOWN, begin, np.maximum(queued, begin))
+            entered = np.where(known, np.minimum(entered, first), entered)
             parts[known, SEND] = (entered - begin)[known]
             parts[known, QUEUE] = (first - entered)[known]
             parts[known, DELIVERY] = (end - done)[known]
-            self._coarse(parts, which, begin, end, ~known)
+            self._coarse(parts, seen, which, begin, end, ~known)
         else:
             known = resolved & (last >= done)
+            parts[known] = way.decode[which[known]]
             parts[known, DELIVERY] = (total - (last - done))[known]
-            parts[~known] = 0
-            parts[~known, UNRESOLVED] = total[~known]
         # What rounding or a clock set back has left over is said, not spread.
         parts[:, UNRESOLVED] += total - parts.sum(axis=1)
         return parts
 
+    def _queued(self, which: Int64s, seen: Seen) -> Int64s:
+        """When requests entered the engine's queue, where that is on the observer's clock."""
+        engine = self._requests.observers.get("engine")
+        if engine is None:
+            return np.full(len(which), _UNKNOWN, np.int64)
+        return np.where(engine.clock[which] == seen.clock[which], engine.queued[which], _UNKNOWN)
+
     def _coarse(
-        self, parts: Int64s, which: Int64s, begin: Int64s, end: Int64s, mask: NDArray[np.bool_]
+        self,
+        parts: Int64s,
+        seen: Seen,
+        which: Int64s,
+        begin: Int64s,
+        end: Int64s,
+        mask: NDArray[np.bool_],
     ) -> None:
         """Without steps: what the engine's own times say."""
-        parts[mask] = 0
-        requests = self._requests
-        seen = requests.observers.get("engine")
-        queued, scheduled = requests.queued[which], requests.scheduled[which]
-        first = np.full(len(which), _UNKNOWN) if seen is None else seen.first_token[which]
+        engine = self._requests.observers.get("engine")
+        if engine is None:
+            return
+        queued, scheduled = self._queued(which, seen), engine.scheduled[which]
+        first = engine.first_token[which]
         known = mask & (queued != _UNKNOWN) & (scheduled != _UNKNOWN) & (first != _UNKNOWN)
-        known &= (begin <= queued) & (queued <= scheduled) & (scheduled <= first)
+        known &= (begin <= queued) & (queued <= scheduled) & (scheduled <= first) & (first <= end)
         parts[known, SEND] = (queued - begin)[known]
         parts[known, QUEUE] = (scheduled - queued)[known]
-        parts[known, UNRESOLVED] = (np.minimum(first, end) - scheduled)[known]
-        parts[known, DELIVERY] = (end - np.minimum(first, end))[known]
+        parts[known, UNRESOLVED] = (first - scheduled)[known]
+        parts[known, DELIVERY] = (end - first)[known]
+
+
+def _no_way(size: int) -> _Way:
+    clock = np.full(size, NO_ID, np.int64)
+    times = (np.full(size, _UNKNOWN, np.int64) for _ in range(3))
+    parts = (np.zeros((size, len(PARTS)), np.int64) for _ in range(2))
+    return _Way(clock, *times, *parts)
+
+
+def _continue(way: _Way, other: _Way, which: Int64s) -> None:
+    """Put requests' ways through the steps of another scheduler before or behind those known so far.
+
+    A request may go from an instance that gives one token at most to another one. Any other that two
+    schedulers had has no way that can be told.
+    """
+    is_new = which[way.clock[which] == NO_ID]
+    for mine, theirs in zip(vars(way).values(), vars(other).values(), strict=True):
+        mine[is_new] = theirs[is_new]
+    both = np.setdiff1d(which, is_new, assume_unique=True)
+    for early, late in ((way, other), (other, way)):
+        follows = early.last_end[both] <= late.first_start[both]
+        follows &= (way.clock[both] == other.clock[both]) & (late.first_end[both] != _UNKNOWN)
+        single = (early.first_end == _UNKNOWN) | (early.first_end == early.last_end)
+        at = both[follows & single[both]]
+        both = np.setdiff1d(both, at, assume_unique=True)
+        ttft = early.ttft[at] + early.decode[at] + late.ttft[at]
+        ttft[:, TRANSITION] += late.first_start[at] - early.last_end[at]
+        way.ttft[at], way.decode[at] = ttft, late.decode[at]
+        way.first_start[at] = early.first_start[at]
+        way.first_end[at], way.last_end[at] = late.first_end[at], late.last_end[at]
+    way.clock[both] = _CONFLICT
 
 
 class _Shares:
@@ -245,11 +261,27 @@ class _Shares:
         self.request, self.place = request[rows], place[step[rows]]
         self.tokens = capture.int64("request_step", "num_tokens")[rows]
         self.emitted = capture.int64("request_step", "num_emitted", 0)[rows]
+        self._merge_choices()
+
+    def _merge_choices(self) -> None:
+        """Several answers to one prompt have a share each of the same step, which passes once."""
+        keys = np.stack((self.request, self.place))
+        is_new = np.concatenate(([True], (np.diff(keys, axis=1) != 0).any(axis=0)))[: keys.shape[1]]
+        if is_new.all():
+            return
+        first = np.flatnonzero(is_new)
+        self.request, self.place = self.request[first], self.place[first]
+        self.tokens = np.add.reduceat(self.tokens, first)
+        self.emitted = np.add.reduceat(self.emitted, first)
 
     def bounds(self, size: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Place of the first step, of the one with the first token and of the last; -1 for none."""
+        """Place of the first step, of the one with the first token and of the last with one; -1 for none.
+
+        Where no step gave a token, the last is the last of all.
+        """
         first, emitting, last = (np.full(size, -1, np.int64) for _ in range(3))
         first[self.request[::-1]] = self.place[::-1]
+        last[self.request] = self.place
         gave = self.emitted > 0
         emitting[self.request[gave][::-1]] = self.place[gave][::-1]
         last[self.request[gave]] = self.place[gave]

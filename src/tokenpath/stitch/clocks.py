@@ -55,6 +55,26 @@ class HostClock:
         return result
 
 
+def clock_of_rows(capture: Capture, table: str) -> Int64s:
+    """A number for the clock of each row's times: only times of equal numbers may be subtracted.
+
+    0 for those that count from 1970; a file whose times have an unknown origin has a number of its own.
+    """
+    source, ids = capture["source"], capture.ids(table, "source_id")
+    if source.num_rows == 0:
+        return np.zeros(len(ids), np.int64)
+    numbers: dict[object, int] = {}
+    clocks = [
+        0
+        if clock == "epoch"
+        else 1 + numbers.setdefault(row if sha256 is None else sha256, len(numbers))
+        for row, (clock, sha256) in enumerate(
+            zip(source["clock"].to_pylist(), source["sha256"].to_pylist(), strict=True)
+        )
+    ]
+    return np.array(clocks, np.int64)[ids]
+
+
 def host_clocks(capture: Capture) -> list[HostClock]:
     """The clocks of all hosts that took part in matched collectives, by host; empty for one host.
 
