@@ -8,6 +8,7 @@ right from wrong. A request that was preempted in between is not placed where th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture, build_table
 from tokenpath.core.units import INT64_MIN
+from tokenpath.stitch.clocks import clock_of_rows
 
 Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
@@ -54,7 +56,8 @@ def with_request_steps(capture: Capture) -> Capture:
 
     Each carries the share of the request's steps that state at least as many requests as came out.
     """
-    requests, steps = _unplaced(capture), _scheduled(capture)
+    steps = _scheduled(capture)
+    requests = None if steps is None else _unplaced(capture, int(steps.row[0]))
     if requests is None or steps is None:
         return capture
     first, last = _place(requests, steps)
@@ -62,16 +65,17 @@ def with_request_steps(capture: Capture) -> Capture:
     confidence = _confidence(steps, begin, last)
     kept = (first >= 0) & (confidence >= MIN_CONFIDENCE)
     rows = _rows(requests, steps, begin, first, last, confidence, kept)
-    if not rows["request_id"]:
+    if len(rows["request_id"]) == 0:
         return capture
     source = capture.ids("request", "source_id")
-    rows["source_id"] = source[requests.row[rows.pop("request")]]
+    rows["source_id"] = source[rows.pop("request")]
     added = build_table("request_step", rows)
     both = pa.concat_tables([capture["request_step"], added]).unify_dictionaries().combine_chunks()
     return capture.replace({"request_step": both})
 
 
-def _unplaced(capture: Capture) -> _Requests | None:
+def _unplaced(capture: Capture, step: int) -> _Requests | None:
+    """Requests without rows, of engine sources whose clock is that of a row of `step`."""
     observers, names = capture.codes("request", "observer")
     if "engine" not in names:
         return None
@@ -92,6 +96,7 @@ def _unplaced(capture: Capture) -> _Requests | None:
     arrival = np.where(arrival == _UNKNOWN, columns["arrival_ns"], arrival)
     known = (columns["first_token_ns"] != _UNKNOWN) & (last != _UNKNOWN) & (arrival != _UNKNOWN)
     known &= (columns["output_tokens"] > 0) & (observers == names.index("engine")) & is_free
+    known &= clock_of_rows(capture, "request") == clock_of_rows(capture, "step")[step]
     rows = np.flatnonzero(known)
     if len(rows) == 0:
         return None
@@ -203,36 +208,41 @@ def _rows(
     last: Int64s,
     confidence: NDArray[np.float64],
     kept: NDArray[np.bool_],
-) -> dict[str, list[object]]:
-    rows: dict[str, list[object]] = {
-        name: []
-        for name in (
-            *("request", "request_id", "step_id", "phase", "num_tokens", "num_emitted"),
-            *("linked_by", "confidence"),
-        )
-    }
+) -> dict[str, Any]:
+    """Columns of `request_step`, and `request`: the row of each in `request`; request by request."""
+    which = np.flatnonzero(kept)
+    length = np.maximum(last[which] + 1 - begin[which], 0)
+    number = np.repeat(which, length)
+    offset = np.cumsum(length) - length
+    place = np.arange(len(number)) - np.repeat(offset - begin[which], length)
+    tokens = np.ones(len(number), np.int64)
     left = steps.prefill_tokens.copy()
-    for number in np.flatnonzero(kept).tolist():
-        prompt = int(requests.prompt[number])
-        for place in range(int(begin[number]), int(last[number]) + 1):
-            is_prefill = place <= first[number]
-            tokens = 1
-            if is_prefill:
-                # First come, first served: what earlier requests have left of the step's prefill.
-                tokens = int(left[place]) if prompt == _UNKNOWN else min(prompt, int(left[place]))
-                if place == first[number] and prompt != _UNKNOWN:
-                    tokens = min(max(prompt, 1), max(int(left[place]), 1))
-                prompt = prompt if prompt == _UNKNOWN else prompt - tokens
-                left[place] -= tokens
-            for name, value in (
-                ("request", number),
-                ("request_id", requests.name[number]),
-                ("step_id", int(steps.row[place])),
-                ("phase", "prefill" if is_prefill else "decode"),
-                ("num_tokens", tokens),
-                ("num_emitted", int(place >= first[number])),
-                ("linked_by", LINKED_BY),
-                ("confidence", float(confidence[number])),
-            ):
-                rows[name].append(value)
-    return rows
+    for request, at in zip(which.tolist(), offset.tolist(), strict=True):
+        low, high = int(begin[request]), min(int(first[request]), int(last[request])) + 1
+        tokens[at : at + high - low] = _prefill(left, int(requests.prompt[request]), low, high)
+    return {
+        "request": requests.row[number],
+        "request_id": requests.name[number],
+        "step_id": steps.row[place].astype(np.int32),
+        "phase": np.where(place <= first[number], "prefill", "decode").tolist(),
+        "num_tokens": tokens,
+        "num_emitted": (place >= first[number]).astype(np.int64),
+        "linked_by": [LINKED_BY] * len(number),
+        "confidence": confidence[number],
+    }
+
+
+def _prefill(left: Int64s, prompt: int, low: int, high: int) -> list[int]:
+    """Tokens of one request in steps low..high-1, the last of which ends its prefill; taken from `left`.
+
+    First come, first served: what earlier requests have left of each step's prefill.
+    """
+    found = []
+    for place in range(low, high):
+        tokens = int(left[place]) if prompt == _UNKNOWN else min(prompt, int(left[place]))
+        if place == high - 1 and prompt != _UNKNOWN:
+            tokens = min(max(prompt, 1), max(int(left[place]), 1))
+        prompt = prompt if prompt == _UNKNOWN else prompt - tokens
+        left[place] -= tokens
+        found.append(tokens)
+    return found
