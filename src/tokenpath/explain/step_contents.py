@@ -50,7 +50,10 @@ class StepContents:
         self._profiled_of: dict[int, list[int]] = {}
         for row in np.flatnonzero(twin != NO_ID).tolist():
             self._profiled_of.setdefault(int(twin[row]), []).append(row)
-        self._kernel_step = capture.ids("kernel", "step_id")
+        step = capture.ids("kernel", "step_id")
+        self._by_step = np.argsort(step, kind="stable")
+        self._kernel_step = step[self._by_step]
+        self._names, self._kinds = capture.codes("kernel", "name"), capture.codes("kernel", "kind")
         self._kernel_start = capture.int64("kernel", "start_ns")
         self._kernel_end = capture.int64("kernel", "end_ns")
         self._op_self: Int64s | None = None
@@ -58,7 +61,10 @@ class StepContents:
     def of(self, step: int) -> Inside | None:
         """What ran in a row of `step`; None where no profiler saw it."""
         rows = self._profiled_of.get(step, [step])
-        kernels = np.flatnonzero(np.isin(self._kernel_step, rows))
+        low, high = (np.searchsorted(self._kernel_step, rows, side) for side in ("left", "right"))
+        kernels = np.concatenate(
+            [self._by_step[a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+        )
         if len(kernels):
             return self._of_kernels(kernels)
         if step in self._profiled_of:
@@ -66,10 +72,8 @@ class StepContents:
         return None
 
     def _of_kernels(self, kernels: Int64s) -> Inside:
-        capture = self._capture
         start, end = self._kernel_start[kernels], self._kernel_end[kernels]
-        codes, names = capture.codes("kernel", "name")
-        kinds, kind_names = capture.codes("kernel", "kind")
+        (codes, names), (kinds, kind_names) = self._names, self._kinds
         is_communication = np.isin(
             kinds[kernels], [at for at, name in enumerate(kind_names) if name == "communication"]
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from tokenpath.core.report import (
 from tokenpath.core.units import INT64_MIN, format_duration
 from tokenpath.explain.latency import PARTS, Latency, latencies, shares_of_steps
 from tokenpath.explain.step_contents import StepContents
+from tokenpath.stitch.clocks import clock_of_rows
 
 Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
@@ -61,15 +63,12 @@ def thread(capture: Capture, request_id: str) -> Report:
     found = [_only(latency, request_id) for latency in latencies(capture)]
     views = [latency for latency in found if latency is not None]
     seen = capture["request"].take(rows).to_pylist()
-    arrival = min(
-        (
-            row[f"{moment}_ns"]
-            for row in seen
-            for moment in _MOMENTS
-            if row[f"{moment}_ns"] is not None
-        ),
-        default=None,
-    )
+    clocks = clock_of_rows(capture, "request")[rows].tolist()
+    arrival: dict[int, int] = {}
+    for row, clock in zip(seen, clocks, strict=True):
+        for moment in _MOMENTS:
+            if (at := row[f"{moment}_ns"]) is not None:
+                arrival[clock] = min(at, arrival.get(clock, at))
     steps = _steps(capture, request_id, arrival)
     return Report(
         verb="thread",
@@ -82,7 +81,7 @@ def thread(capture: Capture, request_id: str) -> Report:
         dismissed=(),
         notes=(),
         request_funnels=[_funnel(latency) for latency in views],
-        tables=[_moments(seen, arrival), *([] if steps is None else [steps.table])],
+        tables=[_moments(seen, clocks, arrival), *([] if steps is None else [steps.table])],
         facts={"request_id": request_id, "seen": seen},
     )
 
@@ -150,7 +149,7 @@ class _Steps:
     """The kernel or operator that took longest in any of its steps, in words."""
 
 
-def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | None:
+def _steps(capture: Capture, request_id: str, arrivals: Mapping[int, int]) -> _Steps | None:
     codes, names = capture.codes("request_step", "request_id")
     if request_id not in names:
         return None
@@ -158,7 +157,9 @@ def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | N
     step = capture.ids("request_step", "step_id")
     start, end = capture.int64("step", "start_ns"), capture.int64("step", "end_ns")
     mine = mine[np.argsort(start[step[mine]], kind="stable")]
-    shares = capture["request_step"].take(mine).to_pylist()
+    shares = _by_step(capture["request_step"].take(mine).to_pylist())
+    # Times of a clock are told after the first moment on that clock.
+    arrival = arrivals.get(int(clock_of_rows(capture, "step")[step[mine[0]]]))
     origin = int(start[step[mine[0]]]) if arrival is None else arrival
     contents = StepContents(capture)
     mates = _Mates(capture, codes, names, step)
@@ -183,7 +184,7 @@ def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | N
             (
                 number,
                 int(start[row]) - origin,
-                None if before is None else int(start[row]) - before,
+                None if before is None else max(0, int(start[row]) - before),
                 duration,
                 share["phase"],
                 share["num_tokens"],
@@ -209,13 +210,32 @@ def _steps(capture: Capture, request_id: str, arrival: int | None) -> _Steps | N
     )
 
 
+def _by_step(shares: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One share a step: several answers to one prompt may have one each."""
+    found: dict[int, dict[str, Any]] = {}
+    for share in shares:
+        first = found.setdefault(share["step_id"], share)
+        if first is not share:
+            first["num_tokens"] += share["num_tokens"]
+            counts = [
+                one["num_emitted"] for one in (first, share) if one["num_emitted"] is not None
+            ]
+            first["num_emitted"] = sum(counts) if counts else None
+            first["num_computed_before"] = None
+    return list(found.values())
+
+
 def _missed(capture: Capture, rows: Int64s) -> int:
-    """Steps of the same scheduler between the first and the last of these that are not among them."""
+    """Steps between the first and the last of these of their schedulers that are not among them."""
     start, source = capture.int64("step", "start_ns"), capture.ids("step", "source_id")
     engine = capture.ids("step", "engine_id")
-    same = (source == source[rows[0]]) & (engine == engine[rows[0]])
-    between = same & (start >= start[rows].min()) & (start <= start[rows].max())
-    return int(between.sum()) - len(np.unique(rows))
+    missed = 0
+    for key in np.unique(np.stack((source[rows], engine[rows])), axis=1).T:
+        mine = rows[(source[rows] == key[0]) & (engine[rows] == key[1])]
+        same = (source == key[0]) & (engine == key[1])
+        between = same & (start >= start[mine].min()) & (start <= start[mine].max())
+        missed += int(between.sum()) - len(np.unique(mine))
+    return missed
 
 
 class _Mates:
@@ -252,19 +272,21 @@ class _Mates:
         return f"{', '.join(counts)}: {', '.join(shown)}{more}"
 
 
-def _moments(seen: Sequence[dict[str, object]], arrival: int | None) -> ShownTable:
-    found: list[tuple[int, str, str]] = []
-    for row in seen:
+def _moments(
+    seen: Sequence[dict[str, object]], clocks: Sequence[int], arrival: Mapping[int, int]
+) -> ShownTable:
+    found: set[tuple[int, int, str, str]] = set()
+    for row, clock in zip(seen, clocks, strict=True):
         for moment in _MOMENTS:
             at = row[f"{moment}_ns"]
             if isinstance(at, int):
-                found.append((at, str(row["observer"]), moment.replace("_", " ")))
-    found = sorted(set(found))
+                found.add((clock, at, str(row["observer"]), moment.replace("_", " ")))
     rows = [
-        (observer, moment, None if arrival is None else at - arrival, at)
-        for at, observer, moment in found
+        (observer, moment, at - arrival[clock], at) for clock, at, observer, moment in sorted(found)
     ]
-    return ShownTable("moments", "What each observer saw", _MOMENT_COLUMNS, rows, len(rows))
+    several = "Several clocks: times of each count from its own first moment."
+    note = several if len({clock for clock, *_ in found}) > 1 else None
+    return ShownTable("moments", "What each observer saw", _MOMENT_COLUMNS, rows, len(rows), note)
 
 
 def _headline(request_id: str, seen: Sequence[dict[str, object]], steps: _Steps | None) -> str:
