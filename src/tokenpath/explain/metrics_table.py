@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.histogram import quantile_bounds
@@ -32,8 +31,8 @@ _SUMMARY_COLUMNS = (
     TableColumn("labels", "labels", Unit.TEXT, is_key_figure=False),
     TableColumn("source", "source", Unit.TEXT, is_key_figure=False),
 )
-_SILENT_LABELS = frozenset({"model_name", "engine", "le", "instance", "job"})
-"""Labels that are equal on all series of a server, as a rule, and say nothing there."""
+_SILENT_LABELS = frozenset({"model_name", "engine", "instance", "job"})
+"""Labels that are equal on all series of a server, as a rule, and say nothing where they are."""
 
 
 def metrics_table(capture: Capture) -> ShownTable | None:
@@ -43,28 +42,50 @@ def metrics_table(capture: Capture) -> ShownTable | None:
     if not any(canonical):
         return None
     paths = capture["source"]["path"].to_pylist()
-    groups: dict[tuple[int, str, str, str], list[dict[str, Any]]] = {}
+    series: dict[tuple[int, str], list[tuple[dict[str, str], dict[str, Any]]]] = {}
     for row in samples.filter(canonical).to_pylist():
-        labels = json.loads(row["labels"] or "{}")
-        row["le"] = labels.get("le")
-        shown = " ".join(
-            f"{key}={value}" for key, value in labels.items() if key not in _SILENT_LABELS
-        )
-        kind = "histogram" if row["kind"] in ("bucket", "sum", "count") else "single"
-        groups.setdefault((row["source_id"], row["name"], shown, kind), []).append(row)
+        labels = _labels(row["labels"])
+        row["le"] = labels.pop("le", None)
+        series.setdefault((row["source_id"], row["name"]), []).append((labels, row))
     rows: list[Sequence[Cell]] = []
-    for (source, name, shown, kind), found in groups.items():
-        value = _histogram(found) if kind == "histogram" else _last(found)
-        if value is None:
-            continue
-        unit = next((row["unit"] for row in found if row["unit"] not in (None, "1")), None)
-        family = found[0]["source_name"]
-        for ending in ("_bucket", "_sum", "_count"):
-            family = family.removesuffix(ending)
-        rows.append((name, value, unit, shown or None, len(found), family, paths[source]))
+    for (source, name), members in series.items():
+        for (shown, kind), found in _split(members).items():
+            value = _histogram(found) if kind == "histogram" else _last(found)
+            if value is None:
+                continue
+            unit = next((row["unit"] for row in found if row["unit"] not in (None, "1")), None)
+            family = found[0]["source_name"]
+            for ending in ("_bucket", "_sum", "_count"):
+                family = family.removesuffix(ending)
+            rows.append((name, value, unit, shown or None, len(found), family, paths[source]))
     rows.sort(key=lambda row: (str(row[0]), str(row[3])))
     note = "Of histograms the bucket in which the quantile lies; it says no more."
     return ShownTable("metrics", "Metrics", _METRIC_COLUMNS, rows[:MAX_SERIES], len(rows), note)
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _split(
+    members: Sequence[tuple[dict[str, str], dict[str, Any]]],
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Samples of one metric by their series: labels that say nothing are shown where series differ by them."""
+    values: dict[str, set[str | None]] = {key: set() for key in _SILENT_LABELS}
+    for labels, _ in members:
+        for key in _SILENT_LABELS:
+            values[key].add(labels.get(key))
+    silent = {key for key, found in values.items() if len(found) < 2}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for labels, row in members:
+        shown = " ".join(f"{key}={value}" for key, value in labels.items() if key not in silent)
+        kind = "histogram" if row["kind"] in ("bucket", "sum", "count") else "single"
+        groups.setdefault((shown, kind), []).append(row)
+    return groups
 
 
 def _last(rows: Sequence[dict[str, Any]]) -> str | None:
@@ -77,14 +98,11 @@ def _last(rows: Sequence[dict[str, Any]]) -> str | None:
 def _histogram(rows: Sequence[dict[str, Any]]) -> str | None:
     latest = max(row["at_ns"] for row in rows)
     buckets = sorted(
-        (float(row["le"].replace("+Inf", "inf")), row["value"])
+        (_bound(row["le"]), row["value"])
         for row in rows
-        if row["kind"] == "bucket"
-        and row["at_ns"] == latest
-        and row["value"] is not None
-        and row["le"]
+        if row["kind"] == "bucket" and row["at_ns"] == latest and row["value"] is not None
     )
-    # Series that differ in silent labels alone would be mixed here: then nothing is said.
+    # Two series of equal labels, or bounds that are no numbers: then nothing is said.
     bounds = [bound for bound, _ in buckets]
     if not buckets or len(set(bounds)) < len(bounds):
         return None
@@ -101,8 +119,17 @@ def _histogram(rows: Sequence[dict[str, Any]]) -> str | None:
     return f"{', '.join(parts)} ({_figure(counts[-1])} observations)"
 
 
+def _bound(text: str | None) -> float:
+    """The number that a bucket's label `le` is; NaN for none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
+
+
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
+    is_whole = abs(value) < 1e15 and value == round(value)
+    return f"{value:,.0f}" if is_whole else f"{value:.4g}"
 
 
 def summary_table(capture: Capture) -> ShownTable | None:
@@ -128,21 +155,21 @@ def summary_table(capture: Capture) -> ShownTable | None:
     )
 
 
+_QUOTED = {"latency.ttft": "time to first token", "latency.tpot": "time per output token"}
+
+
 def stated_answer(capture: Capture) -> tuple[str, ...]:
     """One sentence for sources that state aggregates alone."""
     table = capture["summary"]
-    names, statistics = table["name"].to_pylist(), table["statistic"].to_pylist()
-    values, units = table["value"].to_pylist(), table["unit"].to_pylist()
+    columns = (table[name].to_pylist() for name in ("name", "statistic", "value", "unit"))
+    rows = list(zip(capture.ids("summary", "source_id").tolist(), *columns, strict=True))
     parts = []
-    for name, what in (
-        ("latency.ttft", "time to first token"),
-        ("latency.tpot", "time per output token"),
-    ):
-        found = {
-            statistic: (value, unit)
-            for row, statistic, value, unit in zip(names, statistics, values, units, strict=True)
-            if row == name
-        }
+    for name, what in _QUOTED.items():
+        quoted = next((source for source, row, *_ in rows if row == name), None)
+        found: dict[str, tuple[float, str | None]] = {}
+        for source, row, statistic, value, unit in rows:
+            if source == quoted and row == name:
+                found.setdefault(statistic, (value, unit))
         shown = [
             f"{statistic} {found[statistic][0]:.4g} {found[statistic][1] or ''}".strip()
             for statistic in ("mean", "p50", "p99")
@@ -152,6 +179,6 @@ def stated_answer(capture: Capture) -> tuple[str, ...]:
             parts.append(f"{what} {', '.join(shown)}")
     if not parts:
         return ()
-    sources = len(np.unique(capture.ids("summary", "source_id")))
+    sources = len({source for source, name, *_ in rows if name in _QUOTED})
     where = "the source states" if sources == 1 else f"the first of {sources} sources states"
     return (f"Aggregates alone: {where} {'; '.join(parts)}.",)
