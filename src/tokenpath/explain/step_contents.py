@@ -61,7 +61,9 @@ class StepContents:
     def of(self, step: int) -> Inside | None:
         """What ran in a row of `step`; None where no profiler saw it."""
         rows = self._profiled_of.get(step, [step])
-        low, high = (np.searchsorted(self._kernel_step, rows, side) for side in ("left", "right"))
+        # Of another type than the column, searchsorted would copy that.
+        wanted = np.array(rows, np.int32)
+        low, high = (np.searchsorted(self._kernel_step, wanted, side) for side in ("left", "right"))
         kernels = np.concatenate(
             [self._by_step[a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True)]
         )
