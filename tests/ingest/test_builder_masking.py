@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.compare import rows
 from ingest.planted import SECRETS
 from tokenpath.core.redact import RULES, Redactor
-from tokenpath.ingest.builder import _NOTHING_TO_MASK, CaptureBuilder
+from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.formats import readers
+from tokenpath.ingest.plain_texts import NOTHING_TO_MASK, mark_others
 from tokenpath.ingest.reader import Options
 
 
@@ -28,14 +30,38 @@ def masked(folder: Path, texts: list[str], *, host: str | None = None) -> list[s
     return rows(builder.finish(), "setting", "value")
 
 
-@given(st.from_regex(_NOTHING_TO_MASK, fullmatch=True))
+@given(st.from_regex(NOTHING_TO_MASK, fullmatch=True))
 def test_no_rule_matches_what_is_not_looked_at(text: str) -> None:
     assert not any(rule.pattern.search(text) for rule in RULES)
 
 
+ALMOST_PLAIN = st.from_regex(NOTHING_TO_MASK, fullmatch=True) | st.text(
+    st.sampled_from("chatmpl-0a9f.+e-ég"), max_size=14
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ALMOST_PLAIN, max_size=20))
+def test_the_compiled_loop_knows_the_same_texts(texts: list[str]) -> None:
+    data = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
+    found = np.zeros(len(texts), np.uint8)
+    loop = mark_others(0)
+    num_found = loop(np.frombuffer(b"".join(data) or b"\0", np.uint8), ends, found)
+    wanted = [re.fullmatch(NOTHING_TO_MASK[1:-1], text) is None for text in texts]
+    assert found.astype(bool).tolist() == wanted
+    assert num_found == sum(wanted)
+
+
+def test_many_texts_are_masked_as_few_are(tmp_path: Path) -> None:
+    texts = ["0.25", "deadbeef", "10.214.33.7:29500", "cmpl-ab-0", "hf_" + "aB3" * 12, ""]
+    few = masked(tmp_path, texts)
+    assert masked(tmp_path, texts * 4000) == few * 4000
+
+
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
 def test_every_secret_is_looked_at(secret: str) -> None:
-    assert re.match(_NOTHING_TO_MASK, secret) is None
+    assert re.match(NOTHING_TO_MASK, secret) is None
 
 
 def test_numbers_and_ids_stay_beside_secrets(tmp_path: Path) -> None:

@@ -15,14 +15,11 @@ from tokenpath.capture.capture import Capture, build_table
 from tokenpath.capture.tables import TABLES
 from tokenpath.core.redact import Redactor
 from tokenpath.ingest.losses import Losses
+from tokenpath.ingest.plain_texts import not_plain
 from tokenpath.ingest.reader import Options, Reader, stored_bytes
 
 _HASHED_BYTES = 64 * 2**20
 """Larger files are not hashed: that would cost as much as reading them."""
-_NOTHING_TO_MASK = (
-    r"^(?:(?:(?:chat)?cmpl-)?[0-9a-f]*(?:-[0-9]{1,4})?|[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)$"
-)
-"""Numbers and ids in lower-case hexadecimal digits: no rule of `core.redact` can match one of them."""
 
 
 @dataclass
@@ -206,24 +203,36 @@ def _mask_array(array: pa.Array, redactor: Redactor) -> pa.Array:
     if types.is_map(array.type):
         items = _mask_array(array.items, redactor)
         keys = _mask_array(array.keys, redactor)
-        masked = pa.MapArray.from_arrays(array.offsets, keys, items)
+        masked = pa.MapArray.from_arrays(array.offsets, _decoded(keys), _decoded(items))
         return masked if not array.null_count else _with_nulls(masked, array)
     if types.is_list(array.type):
         masked = pa.ListArray.from_arrays(array.offsets, _mask_array(array.values, redactor))
         return masked if not array.null_count else _with_nulls(masked, array)
-    distinct = array.dictionary_encode()
-    return _mask_array(distinct, redactor).cast(pa.string())
+    return _mask_texts(array, redactor)
+
+
+def _decoded(texts: pa.Array) -> pa.Array:
+    return texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+
+
+def _mask_texts(texts: pa.Array, redactor: Redactor) -> pa.Array:
+    """Plain texts masked; numbers and hexadecimal ids, of which there are many, are not looked at."""
+    if not redactor.knows_only_words():
+        return _mask_array(texts.dictionary_encode(), redactor).cast(pa.string())
+    looked_at = not_plain(texts)
+    if not looked_at.any():
+        return texts.cast(pa.string())
+    import pyarrow.compute as pc
+
+    found = texts.filter(pa.array(looked_at)).dictionary_encode()
+    masked = pa.array(redactor.mask(found.dictionary.to_pylist()), pa.string()).take(found.indices)
+    return pc.replace_with_mask(texts.cast(pa.string()), pa.array(looked_at), masked)
 
 
 def _mask_distinct(texts: pa.Array, redactor: Redactor) -> pa.Array:
-    """Distinct texts masked; numbers and hexadecimal ids, of which there are many, are not looked at."""
-    import pyarrow.compute as pc
-
     if not redactor.knows_only_words():
         return pa.array(redactor.mask(texts.to_pylist()), pa.string())
-    looked_at = pc.invert(pc.match_substring_regex(texts, _NOTHING_TO_MASK))
-    masked = redactor.mask(texts.filter(looked_at).to_pylist())
-    return pc.replace_with_mask(texts.cast(pa.string()), looked_at, pa.array(masked, pa.string()))
+    return _mask_texts(texts, redactor)
 
 
 def _with_nulls(masked: pa.Array, original: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokenpath.core.redact import MASK, Redactor
 from tokenpath.ingest.builder import CaptureBuilder
 from tokenpath.ingest.otlp.attributes import RESOURCE_SETTINGS, Keep, keep
-from tokenpath.ingest.otlp.batch import NO_TIME, SpanBatch
+from tokenpath.ingest.otlp.batch import NO_TIME, SpanBatch, dictionary_of
 from tokenpath.ingest.otlp.ids import SPAN_BYTES, TRACE_BYTES, hexadecimal
 from tokenpath.ingest.otlp.json_rows import MAX_TEXT
 
@@ -39,8 +39,8 @@ class Kept:
     end_ns: NDArray[np.int64]
     span_of: NDArray[np.int64]
     """Span that each attribute belongs to."""
-    keys: pa.Array
-    texts: pa.Array
+    keys: pa.DictionaryArray
+    texts: pa.DictionaryArray
     numbers: NDArray[np.float64]
     """NaN for what is no number."""
 
@@ -68,17 +68,21 @@ def add_batch(builder: CaptureBuilder, redactor: Redactor, batch: SpanBatch) -> 
     negative = good & (end < batch.start_ns)
     losses.add("negative duration", int(negative.sum()))
     good &= ~negative
-    rows = pa.array(np.flatnonzero(good))
+    rows = None if good.all() else pa.array(np.flatnonzero(good))
+
+    def kept(column: pa.Array) -> pa.Array:
+        return column if rows is None else column.take(rows)
+
     attributes = _attributes(builder, redactor, batch, good)
     columns = {
-        "trace_id": trace.values.take(rows),
-        "span_id": span.values.take(rows),
-        "parent_span_id": parent.values.take(rows),
-        "name": _names(batch.name.take(rows), redactor),
-        "kind": batch.kind.take(rows).dictionary_encode(),
-        "service": _none_for_empty(batch.service.take(rows)).dictionary_encode(),
-        "scope": _none_for_empty(batch.scope.take(rows)).dictionary_encode(),
-        "status": batch.status.take(rows).dictionary_encode(),
+        "trace_id": kept(trace.values),
+        "span_id": kept(span.values),
+        "parent_span_id": kept(parent.values),
+        "name": _names(kept(batch.name), redactor),
+        "kind": kept(batch.kind),
+        "service": kept(batch.service),
+        "scope": kept(batch.scope),
+        "status": kept(batch.status),
         "start_ns": batch.start_ns[good],
         "end_ns": end[good],
     }
@@ -93,7 +97,7 @@ def add_batch(builder: CaptureBuilder, redactor: Redactor, batch: SpanBatch) -> 
         np.repeat(np.arange(len(lengths)), lengths),
         attributes.keys,
         attributes.texts,
-        attributes.numbers.to_numpy(zero_copy_only=False),
+        attributes.numbers,
     )
 
 
@@ -112,29 +116,38 @@ def concat(parts: list[Kept]) -> Kept:
         np.concatenate([part.start_ns for part in parts]),
         np.concatenate([part.end_ns for part in parts]),
         np.concatenate(moved),
-        column("keys"),
-        column("texts"),
+        _unified([part.keys for part in parts]),
+        _unified([part.texts for part in parts]),
         np.concatenate([part.numbers for part in parts]),
     )
+
+
+def _unified(parts: list[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """One column; texts that several parts have are in its dictionary several times."""
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *(len(part.dictionary) for part in parts[:-1])], dtype=np.int32)
+    codes = [_codes(part) + at for part, at in zip(parts, before, strict=True)]
+    texts = pa.concat_arrays([part.dictionary for part in parts])
+    return pa.DictionaryArray.from_arrays(pa.array(np.concatenate(codes)), texts)
 
 
 @dataclass(frozen=True)
 class _Attributes:
     offsets: NDArray[np.int32]
-    keys: pa.Array
-    texts: pa.Array
-    numbers: pa.Array
+    keys: pa.DictionaryArray
+    texts: pa.DictionaryArray
+    numbers: NDArray[np.float64]
 
 
 def _attributes(
     builder: CaptureBuilder, redactor: Redactor, batch: SpanBatch, good: NDArray[np.bool_]
 ) -> _Attributes:
     """Attributes of the good spans, without those that may not or cannot be kept."""
-    encoded = batch.keys.dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    what = [keep(key) for key in encoded.dictionary.to_pylist()]
+    codes = _codes(batch.keys)
+    what = [keep(key) for key in batch.keys.dictionary.to_pylist()]
     lengths = np.diff(batch.offsets)
-    wanted = np.repeat(good, lengths)
+    wanted = np.ones(len(codes), bool) if good.all() else np.repeat(good, lengths)
     losses = builder.losses
     for dropped in (Keep.NOT_USER_TEXT, Keep.NOT_MACHINE):
         of_kind = np.array([item is dropped for item in what], bool)
@@ -142,39 +155,69 @@ def _attributes(
             found = of_kind[codes] & wanted
             losses.add(f"attribute: {dropped.value}", int(found.sum()), lost=False, dropped=False)
             wanted &= ~found
-    valid = batch.texts.is_valid().to_numpy(zero_copy_only=False)
-    losses.add("attribute without a value", int((wanted & ~valid).sum()), dropped=False)
-    wanted &= valid
+    values = _codes(batch.texts)
+    if batch.texts.null_count:
+        losses.add("attribute without a value", int((wanted & (values < 0)).sum()), dropped=False)
+        wanted &= values >= 0
+    if good.all() and wanted.all():
+        return _Attributes(
+            batch.offsets,
+            batch.keys,
+            _kept_texts(builder, redactor, values, batch.texts.dictionary, codes, what),
+            batch.numbers,
+        )
     num_before = np.concatenate([[0], np.cumsum(wanted)])
     kept_lengths = (num_before[batch.offsets[1:]] - num_before[batch.offsets[:-1]])[good]
     offsets = np.zeros(len(kept_lengths) + 1, np.int32)
     np.cumsum(kept_lengths, out=offsets[1:])
-    at = pa.array(np.flatnonzero(wanted))
-    texts, kept_codes = batch.texts.take(at), codes[wanted]
-    texts = _replaced(texts, kept_codes, what, redactor)
-    too_long = pc.greater(pc.utf8_length(texts), MAX_TEXT)
-    if pc.any(too_long).as_py():
-        losses.add("attribute text cut", int(pc.sum(too_long).as_py()), dropped=False)
-        texts = pc.if_else(too_long, pc.utf8_slice_codeunits(texts, 0, MAX_TEXT), texts)
-    return _Attributes(offsets, batch.keys.take(at), texts, batch.numbers.take(at))
+    codes, values = codes[wanted], values[wanted]
+    return _Attributes(
+        offsets,
+        dictionary_of(codes, batch.keys.dictionary),
+        _kept_texts(builder, redactor, values, batch.texts.dictionary, codes, what),
+        batch.numbers[wanted],
+    )
 
 
-def _replaced(
-    texts: pa.Array, codes: NDArray[np.int32], what: list[Keep], redactor: Redactor
-) -> pa.Array:
-    """Hosts as pseudonyms, values of keys that hold secrets masked."""
+def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Codes of a column, -1 for NULL."""
+    codes: NDArray[np.int32] = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes
+
+
+def _kept_texts(
+    builder: CaptureBuilder,
+    redactor: Redactor,
+    values: NDArray[np.int32],
+    texts: pa.Array,
+    codes: NDArray[np.int32],
+    what: list[Keep],
+) -> pa.DictionaryArray:
+    """Hosts as pseudonyms, values of keys that hold secrets masked, long texts cut."""
     for action in (Keep.HOST, Keep.MASKED):
         of_kind = np.array([item is action for item in what], bool)
-        if not of_kind.any():
+        rows = np.flatnonzero(of_kind[codes]) if of_kind.any() else np.zeros(0, np.int64)
+        if not len(rows):
             continue
-        mask = of_kind[codes]
-        values = pc.filter(texts, pa.array(mask))
-        new = [
-            MASK if action is Keep.MASKED else _pseudonym(text, redactor)
-            for text in values.to_pylist()
-        ]
-        texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(new, pa.string()))
-    return texts
+        distinct, first, at = np.unique(values[rows], return_index=True, return_inverse=True)
+        new = [MASK] * len(distinct)
+        if action is Keep.HOST:
+            # Pseudonyms are numbered in the order of the file.
+            for number in np.argsort(first).tolist():
+                new[number] = _pseudonym(texts[int(distinct[number])].as_py(), redactor)
+        values = values.copy()
+        values[rows] = len(texts) + at
+        texts = pa.concat_arrays([texts, pa.array(new, pa.string())])
+    kept = dictionary_of(values, texts)
+    too_long = pc.greater(pc.utf8_length(kept.dictionary), MAX_TEXT)
+    if not pc.any(too_long).as_py():
+        return kept
+    is_cut = too_long.to_numpy(zero_copy_only=False)
+    builder.losses.add("attribute text cut", int(is_cut[_codes(kept)].sum()), dropped=False)
+    cut = pc.if_else(
+        too_long, pc.utf8_slice_codeunits(kept.dictionary, 0, MAX_TEXT), kept.dictionary
+    )
+    return pa.DictionaryArray.from_arrays(kept.indices, cut)
 
 
 def _pseudonym(text: str, redactor: Redactor) -> str:
@@ -186,19 +229,15 @@ def _pseudonym(text: str, redactor: Redactor) -> str:
     return host + (found["port"] or "")
 
 
-def _names(names: pa.Array, redactor: Redactor) -> pa.Array:
+def _names(names: pa.DictionaryArray, redactor: Redactor) -> pa.Array:
     """Names without hosts; an unnamed span has the empty name."""
-    encoded = names.fill_null("").dictionary_encode()
+    encoded = names.dictionary_decode().fill_null("").dictionary_encode()
     distinct = [text[:MAX_NAME] for text in encoded.dictionary.to_pylist()]
     for text in distinct:
         found = _THREAD_HOST.search(text)
         if found is not None and found[1] != "unknown":
             redactor.host(found[1])
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(distinct, pa.string()))
-
-
-def _none_for_empty(texts: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def _settings(builder: CaptureBuilder, batch: SpanBatch) -> None:

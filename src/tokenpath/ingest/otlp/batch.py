@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokenpath.core.units import INT64_MAX
+from tokenpath.ingest.plain_texts import not_plain
 
 KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 """SpanKind of opentelemetry/proto/trace/v1/trace.proto; 0 is unspecified."""
@@ -33,15 +34,15 @@ class SpanBatch:
     """As the file writes it."""
     parent_id: pa.Array
     """As the file writes it; NULL or empty for a root."""
-    name: pa.Array
+    name: pa.DictionaryArray
     """Operation; NULL if missing."""
-    kind: pa.Array
+    kind: pa.DictionaryArray
     """A value of `KINDS`, or NULL."""
-    status: pa.Array
+    status: pa.DictionaryArray
     """A value of `STATUSES`, or NULL."""
-    service: pa.Array
+    service: pa.DictionaryArray
     """service.name of the resource, or NULL."""
-    scope: pa.Array
+    scope: pa.DictionaryArray
     """Name of the instrumentation scope, or NULL."""
     start_ns: NDArray[np.int64]
     """Epoch nanoseconds, or NO_TIME."""
@@ -49,12 +50,12 @@ class SpanBatch:
     """Epoch nanoseconds, or NO_TIME."""
     offsets: NDArray[np.int32]
     """Attributes of span i: `offsets[i]` up to `offsets[i + 1]`."""
-    keys: pa.Array
+    keys: pa.DictionaryArray
     """Key of each attribute."""
-    texts: pa.Array
-    """Value of each attribute as text; NULL if it has none that can be kept."""
-    numbers: pa.Array
-    """The same as float64; NULL for what is no number."""
+    texts: pa.DictionaryArray
+    """Value of each attribute as text; NULL if it has none that can be kept. Texts may be there twice."""
+    numbers: NDArray[np.float64]
+    """The same as numbers; NaN for what is none."""
     resource: frozenset[tuple[str, str]] = frozenset()
     """Attributes of the resources of these spans, as text."""
     num_events: int = 0
@@ -108,18 +109,64 @@ class SpanRows:
         numbers = pa.array(self.numbers, pa.float64())
         return SpanBatch(
             *(_texts(column) for column in (self.trace_id, self.span_id, self.parent_id)),
-            *(_texts(column) for column in (self.name, self.kind, self.status)),
-            *(_texts(column) for column in (self.service, self.scope)),
+            *(_texts(column).dictionary_encode() for column in (self.name, self.kind, self.status)),
+            *(encoded(_texts(column)) for column in (self.service, self.scope)),
             np.array(self.start_ns, np.int64),
             np.array(self.end_ns, np.int64),
             np.array([0, *self.ends], np.int32),
-            _texts(self.keys),
-            numbers_as_text(_texts(self.texts), numbers),
-            numbers,
+            _texts(self.keys).dictionary_encode(),
+            numbers_as_text(_texts(self.texts), numbers).dictionary_encode(),
+            plain_numbers(numbers),
             frozenset(self.resource),
             self.num_events,
             self.num_links,
         )
+
+
+def encoded(texts: pa.Array) -> pa.DictionaryArray:
+    """Texts by codes; an empty one is NULL."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts).dictionary_encode()
+
+
+def plain_numbers(numbers: pa.Array) -> NDArray[np.float64]:
+    """NaN for NULL."""
+    plain: NDArray[np.float64] = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+    return plain
+
+
+def dictionary_of(codes: NDArray[np.integer], texts: pa.Array) -> pa.DictionaryArray:
+    """Codes into texts, without the texts that no row has.
+
+    Texts that may be masked are in the order in which rows have them first, since masking numbers
+    pseudonyms in that order. Negative codes and texts that are NULL are NULL.
+    """
+    codes = np.maximum(codes, -1)
+    first = np.full(len(texts) + 1, len(codes), np.int32)
+    # Of several rows the one assigned last stays.
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int32)
+    first[-1] = len(codes)
+    if texts.null_count:
+        first[:-1][texts.is_null().to_numpy(zero_copy_only=False)] = len(codes)
+    used = np.flatnonzero(first < len(codes))
+    if len(used) < len(texts):
+        texts = texts.take(pa.array(used))
+    special = np.flatnonzero(not_plain(texts))
+    in_order = special[np.argsort(first[used[special]])]
+    if (special != in_order).any():
+        order = np.arange(len(used))
+        order[special] = in_order
+        used, texts = used[order], texts.take(pa.array(order))
+    recode = np.full(len(first), -1, np.int32)
+    recode[used] = np.arange(len(used), dtype=np.int32)
+    own = recode[codes]
+    mask = own < 0
+    indices = pa.array(own, mask=mask) if mask.any() else pa.array(own)
+    return pa.DictionaryArray.from_arrays(indices, texts)
+
+
+def readable(text: str) -> str:
+    """JSON may escape half of a surrogate pair, which is no text."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def numbers_as_text(texts: pa.Array, numbers: pa.Array) -> pa.Array:
@@ -157,8 +204,5 @@ def _texts(values: Sequence[str | None]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        # JSON may escape half of a surrogate pair, which is no text.
-        whole = (
-            None if text is None else text.encode("utf-8", "replace").decode() for text in values
-        )
+        whole = (None if text is None else readable(text) for text in values)
         return pa.array(whole, pa.string())

@@ -20,6 +20,7 @@ from tokenpath.ingest.otlp.assemble import add_batch, concat
 from tokenpath.ingest.otlp.batch import SpanBatch, SpanRows
 from tokenpath.ingest.otlp.json_rows import add_request, add_span
 from tokenpath.ingest.otlp.requests import add_requests
+from tokenpath.ingest.otlp.scan import is_worth_it
 from tokenpath.ingest.packed import Unpacked, open_unpacked
 from tokenpath.ingest.reader import Options, Reader, options_by_file
 
@@ -75,12 +76,12 @@ def _batches(unpacked: Unpacked, builder: CaptureBuilder, path: Path) -> Iterato
         held = _held([head], (block.data for block in stream), path)
         yield from _document(b"".join(held).decode("utf-8", "replace"), builder)
         return
-    for offset, data in _joined(chain([replace(first, data=head)], stream)):
-        yield from _lines(data, offset, builder)
+    for offset, pieces in _gathered(chain([replace(first, data=head)], stream)):
+        yield from _lines(pieces, offset, builder)
 
 
-def _joined(stream: Iterator[Block]) -> Iterator[tuple[int, bytes]]:
-    """Blocks of lines joined to a size at which the costs of a batch no longer matter."""
+def _gathered(stream: Iterator[Block]) -> Iterator[tuple[int, list[bytes]]]:
+    """Blocks of lines put together to a size at which the costs of a batch no longer matter."""
     held: list[bytes] = []
     offset = size = 0
     for block in stream:
@@ -89,10 +90,10 @@ def _joined(stream: Iterator[Block]) -> Iterator[tuple[int, bytes]]:
         held.append(block.data)
         size += len(block.data)
         if size >= _BATCH_BYTES:
-            yield offset, b"".join(held)
+            yield offset, held
             held, size = [], 0
     if held:
-        yield offset, b"".join(held)
+        yield offset, held
 
 
 def _is_document(head: bytes) -> bool:
@@ -117,11 +118,15 @@ def _held(held: list[bytes], rest: Iterator[bytes], path: Path) -> list[bytes]:
     return held
 
 
-def _lines(data: bytes, offset: int, builder: CaptureBuilder) -> Iterator[SpanBatch]:
-    """A block of lines: as columns if they are as exporters write them, else line by line."""
-    from tokenpath.ingest.otlp.json_columns import decode
+def _lines(pieces: list[bytes], offset: int, builder: CaptureBuilder) -> Iterator[SpanBatch]:
+    """Blocks of lines: as columns if they are as exporters write them, else line by line."""
+    from tokenpath.ingest.otlp import json_columns, scan_json
 
-    batch = decode(data)
+    batch = scan_json.decode(pieces) if is_worth_it(sum(map(len, pieces))) else None
+    data = b""
+    if batch is None:
+        data = b"".join(pieces)
+        batch = json_columns.decode(data)
     if batch is not None:
         builder.num_events += len(batch)
         if len(batch):
@@ -193,10 +198,36 @@ def _salvage(text: str, rows: SpanRows, builder: CaptureBuilder, offset: int) ->
 
 
 def _protobuf(data: bytes, builder: CaptureBuilder) -> Iterator[SpanBatch]:
-    from tokenpath.ingest.otlp.protobuf import add_resource, resource_spans
+    from tokenpath.ingest.otlp.protobuf import resource_spans
 
-    rows = SpanRows()
+    parts: list[slice] = []
+    size = 0
     for part in resource_spans(data, builder.losses):
+        parts.append(part)
+        size += part.stop - part.start
+        if size >= _BATCH_BYTES:
+            yield from _parts(data, parts, size, builder)
+            parts, size = [], 0
+    yield from _parts(data, parts, size, builder)
+
+
+def _parts(
+    data: bytes, parts: list[slice], size: int, builder: CaptureBuilder
+) -> Iterator[SpanBatch]:
+    """ResourceSpans messages: as columns if they are as exporters write them, else one by one."""
+    from tokenpath.ingest.otlp.protobuf import add_resource
+
+    if is_worth_it(size):
+        from tokenpath.ingest.otlp.scan_protobuf import decode
+
+        batch = decode(data, parts)
+        if batch is not None:
+            builder.num_events += len(batch)
+            if len(batch):
+                yield batch
+            return
+    rows = SpanRows()
+    for part in parts:
         builder.num_events += add_resource(data, part, rows, builder.losses)
         if len(rows.keys) + len(rows) > _MAX_HELD:
             yield rows.finish()

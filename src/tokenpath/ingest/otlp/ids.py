@@ -7,6 +7,7 @@ import binascii
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,11 +33,10 @@ def hexadecimal(column: pa.Array, num_bytes: int) -> Ids:
 
     A text of 32 (16) hexadecimal digits is never taken for base64: that has 24 (12) characters.
     """
-    pattern = f"^[0-9a-f]{{{2 * num_bytes}}}$"
-    known = pc.match_substring_regex(column, pattern)
     num_base64 = num_damaged = 0
-    odd = pc.and_(column.is_valid(), pc.invert(known)).fill_null(False)
-    if pc.any(odd).as_py():
+    column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    odd = None if _are_usual(column, num_bytes) else _odd(column, num_bytes)
+    if odd is not None and pc.any(odd).as_py():
         replaced = []
         for text in column.filter(odd).to_pylist():
             value, is_base64 = _convert(text, num_bytes)
@@ -48,6 +48,25 @@ def hexadecimal(column: pa.Array, num_bytes: int) -> Ids:
     if pc.any(zero).as_py():
         column = pc.if_else(zero, pa.scalar(None, pa.string()), column)
     return Ids(column, num_base64, num_damaged)
+
+
+def _are_usual(column: pa.Array, num_bytes: int) -> bool:
+    """Whether all that is there has the right number of lower-case digits, told without a look at each."""
+    sizes = pc.min_max(pc.binary_length(column)).as_py()
+    if not {sizes["min"], sizes["max"]} <= {2 * num_bytes, None}:
+        return False
+    first, end = column.offset, column.offset + len(column)
+    _, offsets, data = column.buffers()
+    if data is None:
+        return True
+    ends = np.frombuffer(offsets, np.int32)
+    # Bytes behind a NULL are no digits in the worst case; then each is looked at.
+    return not bytes(memoryview(data)[ends[first] : ends[end]]).translate(None, b"0123456789abcdef")
+
+
+def _odd(column: pa.Array, num_bytes: int) -> pa.Array:
+    known = pc.match_substring_regex(column, f"^[0-9a-f]{{{2 * num_bytes}}}$")
+    return pc.and_(column.is_valid(), pc.invert(known)).fill_null(False)
 
 
 def _convert(text: str, num_bytes: int) -> tuple[str | None, bool]:

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from tokenpath.ingest.otlp.batch import (
     NO_TIME,
     SpanBatch,
+    encoded,
     kind_of,
     numbers_as_text,
+    plain_numbers,
     status_of,
 )
 
@@ -147,17 +149,18 @@ def _batch(requests: pa.Array) -> SpanBatch | None:
     service = _services(of_resource, len(resources)).take(resource_of_scope)
     scope = pc.struct_field(scopes, ["scope", "name"])
     return SpanBatch(
-        *(pc.struct_field(spans, [name]) for name in ("traceId", "spanId", "parentSpanId", "name")),
+        *(pc.struct_field(spans, [name]) for name in ("traceId", "spanId", "parentSpanId")),
+        pc.struct_field(spans, ["name"]).dictionary_encode(),
         _named(pc.struct_field(spans, ["kind"]), kind_of),
         _named(pc.struct_field(spans, ["status", "code"]), status_of),
-        service.take(scope_of_span),
-        pc.if_else(pc.equal(scope, ""), pa.scalar(None, pa.string()), scope).take(scope_of_span),
+        encoded(service).take(scope_of_span),
+        encoded(scope).take(scope_of_span),
         start,
         end,
         attributes.offsets,
-        attributes.keys,
-        attributes.texts,
-        attributes.numbers,
+        attributes.keys.dictionary_encode(),
+        attributes.texts.dictionary_encode(),
+        plain_numbers(attributes.numbers),
         frozenset(_distinct(of_resource)),
         _num_items(spans, "events"),
         _num_items(spans, "links"),
@@ -211,11 +214,12 @@ def _times(spans: pa.Array, name: str) -> NDArray[np.int64]:
     return np.where(array > 0, array, NO_TIME)
 
 
-def _named(values: pa.Array, name_of: Callable[[object], str | None]) -> pa.Array:
+def _named(values: pa.Array, name_of: Callable[[object], str | None]) -> pa.DictionaryArray:
     """Numbers or words of an enumeration as our names."""
-    encoded = values.dictionary_encode()
-    own = pa.array([name_of(value) for value in encoded.dictionary.to_pylist()], pa.string())
-    return own.take(encoded.indices) if len(own) else pa.nulls(len(values), pa.string())
+    codes = values.dictionary_encode()
+    own = pa.array([name_of(value) for value in codes.dictionary.to_pylist()], pa.string())
+    names = own.take(codes.indices) if len(own) else pa.nulls(len(values), pa.string())
+    return names.dictionary_encode()
 
 
 def _services(resources: _Attributes, num_resources: int) -> pa.Array:

@@ -45,7 +45,7 @@ def _add_resource(value: object, rows: SpanRows, losses: Losses, offset: int) ->
     service = None
     resource = value.get("resource")
     attributes = resource.get("attributes") if isinstance(resource, dict) else None
-    for key, text, number in _attributes(attributes, losses, offset):
+    for key, text, number in attributes_of(attributes, losses, offset):
         if text is None and number is not None:
             text = repr(number)
         if text is not None:
@@ -69,7 +69,7 @@ def _add_scope(
             losses.add("damaged record", offset=offset)
         return 1
     scope = value.get("scope", value.get("instrumentationLibrary"))
-    name = _text(scope.get("name")) if isinstance(scope, dict) else None
+    name = text_of(scope.get("name")) if isinstance(scope, dict) else None
     for span in spans:
         if isinstance(span, dict):
             add_span(span, service, name, rows, losses, offset)
@@ -87,10 +87,10 @@ def add_span(
     offset: int,
 ) -> None:
     """Add one span; ids and times are judged later, with all others."""
-    rows.trace_id.append(_text(span.get("traceId", span.get("trace_id"))))
-    rows.span_id.append(_text(span.get("spanId", span.get("span_id"))))
-    rows.parent_id.append(_text(span.get("parentSpanId", span.get("parent_span_id"))))
-    rows.name.append(_text(span.get("name")))
+    rows.trace_id.append(text_of(span.get("traceId", span.get("trace_id"))))
+    rows.span_id.append(text_of(span.get("spanId", span.get("span_id"))))
+    rows.parent_id.append(text_of(span.get("parentSpanId", span.get("parent_span_id"))))
+    rows.name.append(text_of(span.get("name")))
     rows.kind.append(kind_of(span.get("kind")))
     status = span.get("status")
     rows.status.append(status_of(status.get("code")) if isinstance(status, dict) else None)
@@ -98,9 +98,9 @@ def add_span(
     rows.scope.append(scope)
     rows.start_ns.append(time_of(span.get("startTimeUnixNano", span.get("start_time_unix_nano"))))
     rows.end_ns.append(time_of(span.get("endTimeUnixNano", span.get("end_time_unix_nano"))))
-    for key, text, number in _attributes(span.get("attributes"), losses, offset):
+    for key, text, number in attributes_of(span.get("attributes"), losses, offset):
         rows.add_attribute(key, text, number)
-    if isinstance(status, dict) and (message := _text(status.get("message"))):
+    if isinstance(status, dict) and (message := text_of(status.get("message"))):
         rows.add_attribute("status.message", message, None)
     rows.end_span()
     events, links = span.get("events"), span.get("links")
@@ -108,23 +108,23 @@ def add_span(
     rows.num_links += len(links) if isinstance(links, list) else 0
 
 
-def _attributes(
+def attributes_of(
     values: object, losses: Losses, offset: int
 ) -> list[tuple[str, str | None, float | None]]:
     """Key, text and number of each attribute; text is None where the number says it all."""
     found = []
     for item in values if isinstance(values, list) else ():
         value = item.get("value") if isinstance(item, dict) else None
-        key = _text(item.get("key")) if isinstance(item, dict) else None
+        key = text_of(item.get("key")) if isinstance(item, dict) else None
         if key is None or not isinstance(value, dict):
             losses.add("damaged attribute", offset=offset, dropped=False)
             continue
-        text, number = _value(value, losses, offset)
+        text, number = value_of(value, losses, offset)
         found.append((key, text, number))
     return found
 
 
-def _value(value: dict[str, Any], losses: Losses, offset: int) -> tuple[str | None, float | None]:
+def value_of(value: dict[str, Any], losses: Losses, offset: int) -> tuple[str | None, float | None]:
     """An AnyValue: text and number. 64-bit integers may be text; NaN and Infinity always are."""
     if isinstance(text := value.get("stringValue", value.get("string_value")), str):
         return text, None
@@ -194,5 +194,6 @@ def _whole(value: object) -> tuple[str | None, float | None]:
     return str(value), float(value)
 
 
-def _text(value: object) -> str | None:
+def text_of(value: object) -> str | None:
+    """A text that is not empty."""
     return value if isinstance(value, str) and value else None

@@ -70,7 +70,7 @@ def add_resource(data: bytes, within: slice, rows: SpanRows, losses: Losses) -> 
             if kind != BYTES or not isinstance(value, slice):
                 continue
             if number == 1:
-                for key, found, real in _attributes_of(data, value, 1, losses):
+                for key, found, real in attributes_of(data, value, 1, losses):
                     known = found if found is not None else None if real is None else repr(real)
                     if known is not None:
                         rows.resource.add((key, known))
@@ -93,9 +93,8 @@ def _add_scope(
             if kind != BYTES or not isinstance(value, slice):
                 continue
             if number == 1:
-                for inner, inner_kind, name in fields(data, value):
-                    if inner == 1 and inner_kind == BYTES and isinstance(name, slice):
-                        scope = text(data, name) or None
+                for name in scope_names(data, value):
+                    scope = name
             elif number == 2:
                 spans.append(value)
     except WireError as error:
@@ -103,6 +102,13 @@ def _add_scope(
     for span in spans:
         _add_span(data, span, service, scope, rows, losses)
     return len(spans)
+
+
+def scope_names(data: bytes, within: slice) -> Iterator[str | None]:
+    """The names of an InstrumentationScope, of which the last one counts."""
+    for number, kind, name in fields(data, within):
+        if number == 1 and kind == BYTES and isinstance(name, slice):
+            yield text(data, name) or None
 
 
 def _add_span(
@@ -135,7 +141,7 @@ def _add_span(
                 elif number == _LINKS:
                     rows.num_links += 1
                 elif number == 15:
-                    status, message = _status(data, value)
+                    status, message = status_of(data, value)
             elif number == 7 and wire_type == FIXED64:
                 start = value if 0 < value <= INT64_MAX else NO_TIME
             elif number == 8 and wire_type == FIXED64:
@@ -166,7 +172,8 @@ def _add_span(
     rows.end_span()
 
 
-def _status(data: bytes, within: slice) -> tuple[str | None, str]:
+def status_of(data: bytes, within: slice) -> tuple[str | None, str]:
+    """Status and message of a Status."""
     code, message = None, ""
     for number, kind, value in fields(data, within):
         if number == 3 and kind == VARINT and isinstance(value, int):
@@ -176,9 +183,10 @@ def _status(data: bytes, within: slice) -> tuple[str | None, str]:
     return code, message
 
 
-def _attributes_of(
+def attributes_of(
     data: bytes, within: slice, field: int, losses: Losses
 ) -> Iterator[tuple[str, str | None, float | None]]:
+    """Key, text and number of the attributes under a field of a message."""
     for number, _, value in fields(data, within):
         if number == field and isinstance(value, slice):
             found = _key_value(data, value, losses)
@@ -198,14 +206,15 @@ def _key_value(
                 elif number == 2:
                     value = part
         if key and value is not None:
-            return key, *_value(data, value)
+            return key, *value_of(data, value)
     except (WireError, LimitExceeded):
         pass
     losses.add("damaged attribute", offset=within.start, dropped=False)
     return None
 
 
-def _value(data: bytes, within: slice) -> tuple[str | None, float | None]:
+def value_of(data: bytes, within: slice) -> tuple[str | None, float | None]:
+    """An AnyValue: text and number; text is None where the number says it all."""
     found: tuple[str | None, float | None] = None, None
     for number, kind, value in fields(data, within):
         if number == 1 and isinstance(value, slice):

@@ -61,10 +61,12 @@ class _Attributes:
 
     @classmethod
     def of(cls, kept: Kept) -> _Attributes:
-        encoded = kept.keys.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        return cls(kept, codes, {name: code for code, name in enumerate(names)})
+        # Parts of a file have their own dictionaries, so a name may have several codes.
+        names = kept.keys.dictionary.dictionary_encode()
+        same = names.indices.to_numpy(zero_copy_only=False)
+        codes = kept.keys.indices.to_numpy(zero_copy_only=False)
+        known = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
+        return cls(kept, same[codes] if len(known) < len(same) else codes, known)
 
     def numbers(self, *keys: str) -> NDArray[np.float64]:
         """Of each span, the number under the first of the keys that it has; NaN for none."""
@@ -80,7 +82,7 @@ class _Attributes:
         for key in reversed(keys):
             at = self._places(key)
             place[self.kept.span_of[at]] = at
-        return self.kept.texts.take(pa.array(place, mask=place < 0))
+        return self.kept.texts.take(pa.array(place, mask=place < 0)).dictionary_decode()
 
     def has(self, *keys: str) -> NDArray[np.bool_]:
         """Whether each span has one of the keys."""
