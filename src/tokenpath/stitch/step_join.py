@@ -5,6 +5,8 @@ A step's number on both sides decides, if shapes agree; else order, shape and ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -18,6 +20,10 @@ BY_NUMBER = "step number"
 BY_ORDER = "order, shape and time"
 _MIN_AGREEMENT = 0.9
 """Numbers that lead to steps of another shape more often than this allows are not the same numbers."""
+_SAME_SHARE = 0.01
+"""Schedulers whose joins differ by less than this share of the steps fit alike."""
+_Join = tuple[Int64s, NDArray[np.float64], str]
+"""(row of the scheduler's step for each profiled one, its probability, how it was found)."""
 MIN_PROBABILITY = 0.9
 """A step that is less sure is not linked."""
 
@@ -26,7 +32,8 @@ def join_steps(capture: Capture) -> Capture:
     """The capture with `scheduler_step_id`, `linked_by` and `confidence` of profiled steps filled in.
 
     A profiled step is only linked where the probability of the link is at least MIN_PROBABILITY. Each
-    profiled source is joined to the one scheduler that fits it best.
+    profiled source is joined to the one scheduler whose steps agree best in shape; to none where two fit
+    alike, or where most shapes differ. A source whose steps have been joined before stays as it is.
     """
     step = capture["step"]
     if step.num_rows == 0:
@@ -38,25 +45,49 @@ def join_steps(capture: Capture) -> Capture:
     if len(profiled) == 0 or len(scheduled) == 0:
         return capture
     source, engine = capture.ids("step", "source_id"), capture.ids("step", "engine_id")
-    found = np.full(step.num_rows, NO_ID, np.int32)
+    found = capture.ids("step", "scheduler_step_id").copy()
+    profiled = profiled[~np.isin(source[profiled], source[found != NO_ID])]
     probability = np.full(step.num_rows, np.nan)
     how = np.full(step.num_rows, None, object)
     steps = _Steps(capture)
+    schedulers = np.unique(np.stack((source[scheduled], engine[scheduled])), axis=1).T
     for one in np.unique(source[profiled]):
         mine = profiled[source[profiled] == one]
-        best: tuple[float, Int64s, NDArray[np.float64], str] | None = None
-        for key in np.unique(np.stack((source[scheduled], engine[scheduled])), axis=1).T:
-            theirs = scheduled[(source[scheduled] == key[0]) & (engine[scheduled] == key[1])]
-            rows, sure, by = _join_one(steps, mine, theirs)
-            score = float(sure.sum())
-            if best is None or score > best[0]:
-                best = score, rows, sure, by
-        if best is not None:
-            linked = (best[1] >= 0) & (best[2] >= MIN_PROBABILITY)
-            found[mine[linked]] = best[1][linked]
-            probability[mine[linked]] = best[2][linked]
-            how[mine[linked]] = best[3]
+        joins = [
+            _join_one(
+                steps,
+                mine,
+                scheduled[(source[scheduled] == key[0]) & (engine[scheduled] == key[1])],
+            )
+            for key in schedulers
+        ]
+        chosen = _best(steps, mine, joins)
+        if chosen is not None:
+            rows, sure, by = chosen
+            linked = (rows >= 0) & (sure >= MIN_PROBABILITY)
+            found[mine[linked]] = rows[linked]
+            probability[mine[linked]] = sure[linked]
+            how[mine[linked]] = by
     return _with_links(capture, found, probability, how)
+
+
+def _best(steps: _Steps, mine: Int64s, joins: Sequence[_Join]) -> _Join | None:
+    """The join whose steps agree most; None where that is none, or where two schedulers fit alike.
+
+    How sure a join is says where in one log a step lies, not which log it is of.
+    """
+    ranked = []
+    for join in joins:
+        linked = join[1] >= MIN_PROBABILITY
+        same, different = steps.agreement(mine[linked], join[0][linked])
+        if different <= same:
+            ranked.append((same - different, float(join[1].sum()), join))
+    ranked.sort(key=lambda one: one[:2], reverse=True)
+    if len(ranked) > 1:
+        (one, sure, _), (other, other_sure, _) = ranked[:2]
+        if one == other and sure - other_sure <= _SAME_SHARE * len(mine):
+            return None
+    return ranked[0][2] if ranked else None
 
 
 class _Steps:
@@ -80,6 +111,15 @@ class _Steps:
         result: Int64s = np.where((first >= 0) & (second >= 0), first + second, _UNKNOWN)
         return result
 
+    def agreement(self, mine: Int64s, theirs: Int64s) -> tuple[int, int]:
+        """(pairs of equal shape, pairs of different shape), where both sides know one."""
+        known, same = np.zeros(len(mine), bool), np.ones(len(mine), bool)
+        for values in (self.requests, self.tokens):
+            both = (values[mine] >= 0) & (values[theirs] >= 0)
+            known |= both
+            same &= ~both | (values[mine] == values[theirs])
+        return int((known & same).sum()), int((known & ~same).sum())
+
     def series(self, rows: Int64s) -> Series:
         """These rows for an alignment."""
         return Series(
@@ -90,10 +130,7 @@ class _Steps:
         )
 
 
-def _join_one(
-    steps: _Steps, mine: Int64s, theirs: Int64s
-) -> tuple[Int64s, NDArray[np.float64], str]:
-    """(row of the scheduler's step for each profiled one, its probability, how it was found)."""
+def _join_one(steps: _Steps, mine: Int64s, theirs: Int64s) -> _Join:
     mine_in_order = np.argsort(steps.start[mine], kind="stable")
     theirs = theirs[np.argsort(steps.start[theirs], kind="stable")]
     by_number = _by_number(steps, mine, theirs)
