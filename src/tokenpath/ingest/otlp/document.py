@@ -129,7 +129,7 @@ def _lines(pieces: list[bytes], offset: int, builder: CaptureBuilder) -> Iterato
         batch = json_columns.decode(data)
     if batch is not None:
         builder.num_events += len(batch)
-        if len(batch):
+        if len(batch) or batch.resource:
             yield batch
         return
     rows = SpanRows()
@@ -223,7 +223,7 @@ def _parts(
         batch = decode(data, parts)
         if batch is not None:
             builder.num_events += len(batch)
-            if len(batch):
+            if len(batch) or batch.resource:
                 yield batch
             return
     rows = SpanRows()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sys
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -55,14 +56,17 @@ class Found:
     """Codes of key and value."""
     reals: Int64s
     scopes: Int64s
-    ids: tuple[NDArray[np.uint8], ...]
-    """Trace, span and parent ids."""
+    trace_ids: NDArray[np.uint8]
+    """One behind the other, like the others."""
+    span_ids: NDArray[np.uint8]
+    parent_ids: NDArray[np.uint8]
     slots: NDArray[np.int32]
     """Where texts are found again; kept here because the state has only its address."""
 
     def is_tagged(self, tag: Tag) -> NDArray[np.bool_]:
         """Of each text, whether it is of that kind."""
-        return (self.entries[:, 2] & 7) == tag
+        found: NDArray[np.bool_] = (self.entries[:, 2] & 7) == tag
+        return found
 
     def text(self, code: int) -> bytes:
         """The bytes of a text."""
@@ -143,54 +147,49 @@ def _scanned(data: bytes, op: Op, room: Room, what: int | Int64s) -> Found | Non
 
 def _with_room(data: bytes, base: int, room: Room) -> Found:
     slots = 1 << (2 * room.texts).bit_length()
-    state = np.zeros(NUM_WORDS, np.int64)
-    tables = {
-        S.SLOTS: np.zeros(slots, np.int32),
-        S.ENTRIES: np.empty((room.texts, ENTRY_WORDS), np.int64),
-        S.SPANS: np.empty((room.spans, NUM_COLUMNS), np.int64),
-        S.ATTRIBUTES: np.empty((room.attributes, 2), np.int32),
-        S.REALS: np.empty((room.reals, 2), np.int64),
-        S.SCOPES: np.empty((room.scopes, 2), np.int64),
-        **{
-            word: np.empty(ID_BYTES * (room.spans + 1), np.uint8)
-            for word in (S.TRACE_IDS, S.SPAN_IDS, S.PARENT_IDS)
-        },
-    }
-    for word, table in tables.items():
-        state[word] = table.ctypes.data
-    for word, number in zip(
-        (S.MAX_SPANS, S.MAX_ATTRIBUTES, S.MAX_REALS, S.MAX_SCOPES, S.MAX_TEXTS),
-        astuple(room),
-        strict=True,
-    ):
-        state[word] = number
-    state[S.BASE], state[S.SLOT_MASK] = base, slots - 1
-    state[S.SEED] = secrets.randbits(62)
-    return Found(
+    id_bytes = ID_BYTES * (room.spans + 1)
+    found = Found(
         data,
-        state,
-        tables[S.ENTRIES],
-        tables[S.SPANS],
-        tables[S.ATTRIBUTES],
-        tables[S.REALS],
-        tables[S.SCOPES],
-        (tables[S.TRACE_IDS], tables[S.SPAN_IDS], tables[S.PARENT_IDS]),
-        tables[S.SLOTS],
+        np.zeros(NUM_WORDS, np.int64),
+        np.empty((room.texts, ENTRY_WORDS), np.int64),
+        np.empty((room.spans, NUM_COLUMNS), np.int64),
+        np.empty((room.attributes, 2), np.int32),
+        np.empty((room.reals, 2), np.int64),
+        np.empty((room.scopes, 2), np.int64),
+        np.empty(id_bytes, np.uint8),
+        np.empty(id_bytes, np.uint8),
+        np.empty(id_bytes, np.uint8),
+        np.zeros(slots, np.int32),
     )
+    for word, table in (
+        (S.ENTRIES, found.entries),
+        (S.SPANS, found.spans),
+        (S.ATTRIBUTES, found.attributes),
+        (S.REALS, found.reals),
+        (S.SCOPES, found.scopes),
+        (S.TRACE_IDS, found.trace_ids),
+        (S.SPAN_IDS, found.span_ids),
+        (S.PARENT_IDS, found.parent_ids),
+        (S.SLOTS, found.slots),
+    ):
+        found.state[word] = cast("NDArray[np.generic]", table).ctypes.data
+    limits = (S.MAX_SPANS, S.MAX_ATTRIBUTES, S.MAX_REALS, S.MAX_SCOPES, S.MAX_TEXTS)
+    for word, number in zip(limits, astuple(room), strict=True):
+        found.state[word] = number
+    found.state[S.BASE], found.state[S.SLOT_MASK] = base, slots - 1
+    found.state[S.SEED] = secrets.randbits(62)
+    return found
 
 
 def _filled(found: Found) -> Found:
     state = found.state
-    return Found(
-        found.data,
-        state,
-        found.entries[: state[S.NUM_TEXTS]],
-        found.spans[: state[S.NUM_SPANS]],
-        found.attributes[: state[S.NUM_ATTRIBUTES]],
-        found.reals[: state[S.NUM_REALS]],
-        found.scopes[: state[S.NUM_SCOPES]],
-        found.ids,
-        found.slots,
+    return replace(
+        found,
+        entries=found.entries[: state[S.NUM_TEXTS]],
+        spans=found.spans[: state[S.NUM_SPANS]],
+        attributes=found.attributes[: state[S.NUM_ATTRIBUTES]],
+        reals=found.reals[: state[S.NUM_REALS]],
+        scopes=found.scopes[: state[S.NUM_SCOPES]],
     )
 
 

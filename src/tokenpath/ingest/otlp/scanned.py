@@ -69,7 +69,7 @@ def _batch(found: Found, decoder: Decoder) -> SpanBatch:
     num_texts = len(found.entries)
     keys, codes = found.attributes[:, 0], found.attributes[:, 1]
     # Codes below -1 are rows of `reals`, which stand behind the texts.
-    codes = np.where(codes < NO_CODE, num_texts - 2 - codes, codes)
+    codes = np.where(codes < NO_CODE, np.int32(num_texts - 2) - codes, codes)
     offsets = np.append(0, spans[C.ATTRIBUTES_END]).astype(np.int32)
     statuses = _by_code(spans[C.STATUS], found, decoder.status)
     messages = {code: text for code, (_, text) in statuses.items() if text}
@@ -80,7 +80,7 @@ def _batch(found: Found, decoder: Decoder) -> SpanBatch:
         of_span = np.array([code_of.get(code, NO_CODE) for code in spans[C.STATUS].tolist()])
         at = np.flatnonzero(of_span != NO_CODE)
         keys = np.insert(keys, offsets[1:][at], first - 1)
-        codes = np.insert(codes, offsets[1:][at], of_span[at])
+        codes = np.insert(codes, offsets[1:][at], of_span[at].astype(np.int32))
         numbers = np.append(numbers, np.full(1 + len(messages), np.nan))
         offsets[1:] += np.cumsum(of_span != NO_CODE)
     scope_of = pa.array(spans[C.SCOPE])
@@ -88,10 +88,9 @@ def _batch(found: Found, decoder: Decoder) -> SpanBatch:
     resources = _by_code(found.scopes[:, 1], found, decoder.resource)
     services = {code: dict(pairs).get("service.name") for code, pairs in resources.items()}
     return SpanBatch(
-        *(
-            _ids(ids, spans[column])
-            for ids, column in zip(found.ids, (C.TRACE_END, C.SPAN_END, C.PARENT_END), strict=True)
-        ),
+        _ids(found.trace_ids, spans[C.TRACE_END]),
+        _ids(found.span_ids, spans[C.SPAN_END]),
+        _ids(found.parent_ids, spans[C.PARENT_END]),
         dictionary_of(spans[C.NAME], values),
         decoder.kinds(spans[C.KIND], found),
         named(spans[C.STATUS], {code: status for code, (status, _) in statuses.items()}),
@@ -109,9 +108,8 @@ def _batch(found: Found, decoder: Decoder) -> SpanBatch:
     )
 
 
-def _all_of(codes: NDArray[np.int64], values: pa.Array) -> pa.DictionaryArray:
+def _all_of(codes: NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
     """Codes into all values, since some are dropped later anyway."""
-    codes = codes.astype(np.int32)
     if not values.null_count:
         return pa.DictionaryArray.from_arrays(pa.array(codes), values)
     missing = values.is_null().to_numpy(zero_copy_only=False)
