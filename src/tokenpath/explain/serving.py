@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.capture.capture import NO_ID, Capture, nullable
 from tokenpath.core.finding import Finding, Status
 from tokenpath.core.report import Funnel, FunnelRow, Note, Severity, ShownTable
 from tokenpath.core.units import format_duration, format_percent
@@ -73,9 +74,15 @@ def profiled_steps_only(capture: Capture) -> Capture:
     )
     if not is_logged.any():
         return capture
-    # `stitch.link` puts profiled steps in front, so their row numbers stay.
-    first = int(np.argmax(is_logged))
-    return capture.replace({"step": capture["step"].slice(0, first)})
+    number = np.where(is_logged, NO_ID, np.cumsum(~is_logged) - 1).astype(np.int32)
+    tables = {"step": capture["step"].filter(pa.array(~is_logged)).combine_chunks()}
+    for name, column in (("step", "scheduler_step_id"), ("kernel", "step_id")):
+        table = tables.get(name, capture[name])
+        ids = table[column].fill_null(NO_ID).to_numpy()
+        at = table.schema.get_field_index(column)
+        values = nullable(np.where(ids >= 0, number[ids], NO_ID).astype(np.int32), NO_ID)
+        tables[name] = table.set_column(at, table.schema.field(at), values)
+    return capture.replace(tables)
 
 
 def source_notes(capture: Capture) -> list[Note]:
@@ -92,31 +99,33 @@ def source_notes(capture: Capture) -> list[Note]:
 def join_notes(capture: Capture) -> list[Note]:
     """How the links between requests, steps and kernels were found, where no source states them."""
     notes = []
-    how = capture["request_step"]["linked_by"].to_pylist()
-    inferred = [row for row, by in enumerate(how) if by is not None]
-    if inferred:
+    how, texts = capture.codes("request_step", "linked_by")
+    inferred = np.flatnonzero(how != NO_ID)
+    if len(inferred):
         sure = capture.float64("request_step", "confidence")[inferred]
+        by = " and ".join(sorted({texts[code] for code in np.unique(how[inferred])}))
         notes.append(
             Note(
                 "request-steps-inferred",
                 Severity.INFO,
-                f"{len(inferred):,} of {len(how):,} shares of requests in steps are inferred from times and "
-                f"counts; confidence {sure.mean():.2f} on the whole, {sure.min():.2f} at least",
+                f"{len(inferred):,} of {len(how):,} shares of requests in steps are inferred from {by}; "
+                f"confidence {sure.mean():.2f} on the whole, {sure.min():.2f} at least",
                 {"num_inferred": len(inferred), "num_shares": len(how)},
             )
         )
-    by_structure = [
-        row
-        for row in capture["step"].to_pylist()
-        if row["observer"] == "profiler" and row["name"].startswith("inferred step")
-    ]
-    if by_structure:
+    observers, seen_by = capture.codes("step", "observer")
+    labels, names = capture.codes("step", "name")
+    by_structure = np.isin(observers, [at for at, name in enumerate(seen_by) if name == "profiler"])
+    by_structure &= np.isin(
+        labels, [at for at, name in enumerate(names) if name.startswith("inferred step")]
+    )
+    if num := int(by_structure.sum()):
         notes.append(
             Note(
                 "steps-inferred",
                 Severity.INFO,
-                f"{len(by_structure):,} steps of traces without annotations are inferred from what repeats",
-                {"num_steps": len(by_structure)},
+                f"{num:,} steps of traces without annotations are inferred from what repeats",
+                {"num_steps": num},
             )
         )
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture, nullable
 from tokenpath.capture.nesting import Int32s, innermost, parents
@@ -62,29 +63,45 @@ def link(capture: Capture) -> Capture:
 
 
 def _with_profiled_steps(capture: Capture) -> Capture:
-    """Steps that annotations show stand first; those of a scheduler's log follow, ids moved along."""
+    """Steps that annotations show stand first; those that sources state follow, ids moved along.
+
+    A source that states what a profiler saw of its steps, or whose steps were found before, keeps those.
+    """
     codes, names = capture.codes("step", "observer")
-    if "profiler" in {names[code] for code in np.unique(codes) if code >= 0}:
-        return capture
-    found = find_steps(capture)
-    if capture.num_rows("step"):
+    is_profiled = np.isin(codes, [at for at, name in enumerate(names) if name == "profiler"])
+    stating = np.unique(capture.ids("step", "source_id")[is_profiled])
+    found = _of_others(find_steps(capture), stating)
+    if capture.num_rows("step") > is_profiled.sum():
         # A scheduler's log makes it worth while to look for its steps in a trace that has no annotations.
         annotated = np.unique(capture.replace({"step": found}).ids("step", "source_id"))
         recorded = np.concatenate([capture.ids(name, "source_id") for name in ("op", "kernel")])
-        bare = np.setdiff1d(recorded, annotated).tolist()
+        bare = np.setdiff1d(recorded, np.union1d(annotated, stating)).tolist()
         inferred = steps_by_structure(capture, bare)
         if inferred.num_rows:
             found = pa.concat_tables([found, inferred]).unify_dictionaries().combine_chunks()
     if found.num_rows == 0 or capture.num_rows("step") == 0:
         return capture.replace({"step": found}) if found.num_rows else capture
-    both = pa.concat_tables([found, capture["step"]]).unify_dictionaries().combine_chunks()
-    moved = {"step": both}
-    if capture.num_rows("request_step"):
-        table = capture["request_step"]
-        at = table.schema.get_field_index("step_id")
-        ids = pa.array(capture.ids("request_step", "step_id") + np.int32(found.num_rows))
-        moved["request_step"] = table.set_column(at, table.schema.field(at), ids)
+    stated = _moved(capture, "step", "scheduler_step_id", found.num_rows)
+    moved = {"step": pa.concat_tables([found, stated]).unify_dictionaries().combine_chunks()}
+    for name in ("request_step", "kernel"):
+        if capture.num_rows(name):
+            moved[name] = _moved(capture, name, "step_id", found.num_rows)
     return capture.replace(moved)
+
+
+def _of_others(step: pa.Table, sources: NDArray[np.int32]) -> pa.Table:
+    """The rows of other sources than these."""
+    return step.filter(pa.array(~np.isin(step["source_id"].to_numpy(), sources)))
+
+
+def _moved(capture: Capture, name: str, column: str, by: int) -> pa.Table:
+    """A table whose column of row numbers of `step` is moved on."""
+    table, ids = capture[name], capture.ids(name, column)
+    at = table.schema.get_field_index(column)
+    moved = np.where(ids == NO_ID, NO_ID, ids + np.int32(by)).astype(np.int32)
+    is_nullable = table.schema.field(at).nullable
+    values = nullable(moved, NO_ID) if is_nullable else pa.array(moved)
+    return table.set_column(at, table.schema.field(at), values)
 
 
 def _link_host(capture: Capture) -> tuple[Int32s, Int32s]:
