@@ -33,6 +33,11 @@ _GAP_FLOOR_NS = 1_000_000
 _BEAM = 96
 """Rows on either side of the likeliest one that are kept once a sequence has been located."""
 
+_ELSEWHERE = 1e-9
+"""A sequence is located when all rows farther from the likeliest one are less probable together than this."""
+_MAX_CELLS = 2**25
+"""Pairs of steps looked at, 8 bytes each; a sequence that is not located by then is not aligned."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -66,50 +71,50 @@ def align(observed: Series, reference: Series) -> Alignment:
     num_observed, num_rows = len(observed), len(reference)
     if num_observed == 0 or num_rows == 0:
         return Alignment(np.full(num_observed, -1), np.zeros(num_observed))
-    first, size = _band(observed, reference)
+    start, size = _band(observed, reference)
     emission = _Emission(observed, reference)
-    forward = np.zeros((num_observed, size))
-    starts = np.empty(num_observed, np.int64)
-    starts[0] = first
-    columns = first + np.arange(size)
-    forward[0] = _scaled(emission.at(0, columns))
-    transitions = []
+    bands = [_Band(start, _scaled(emission.at(0, start + np.arange(size))))]
+    num_cells = size
     for step in range(1, num_observed):
-        starts[step] = _next_band(int(starts[step - 1]), forward[step - 1], num_rows, size)
-        columns = starts[step] + np.arange(size)
-        moves = _moves(emission, step, columns)
-        transitions.append(moves)
+        before = bands[-1]
+        start, size = _next_band(before, num_rows)
+        num_cells += size
+        if num_cells > _MAX_CELLS:
+            return Alignment(np.full(num_observed, -1), np.zeros(num_observed))
+        columns = start + np.arange(size)
         arrived = np.zeros(size)
-        for missed, weight in enumerate(moves):
-            arrived += weight * _shifted(
-                forward[step - 1], int(starts[step] - starts[step - 1]) - 1 - missed
-            )
-        forward[step] = _scaled(arrived * emission.at(step, columns))
-    return _decode(forward, starts, transitions, emission, num_rows)
+        for missed, weight in enumerate(_moves(emission, step, columns)):
+            arrived += weight * _window(before.values, start - 1 - missed - before.start, size)
+        bands.append(_Band(start, _scaled(arrived * emission.at(step, columns))))
+    return _decode(bands, emission, num_rows)
 
 
-def _decode(
-    forward: Float64s,
-    starts: Int64s,
-    transitions: list[list[Float64s]],
-    emission: _Emission,
-    num_rows: int,
-) -> Alignment:
-    num_observed, size = forward.shape
-    row, probability = np.full(num_observed, -1, np.int64), np.zeros(num_observed)
-    backward = np.ones(size)
-    for step in range(num_observed - 1, -1, -1):
-        posterior = _scaled(forward[step] * backward)
+@dataclass(frozen=True)
+class _Band:
+    """The rows that an observed step may be, one after the other."""
+
+    start: int
+    """The first of them."""
+    values: Float64s
+    """Their probabilities, given the steps so far."""
+
+
+def _decode(bands: list[_Band], emission: _Emission, num_rows: int) -> Alignment:
+    row, probability = np.full(len(bands), -1, np.int64), np.zeros(len(bands))
+    backward = np.ones(len(bands[-1].values))
+    for step in range(len(bands) - 1, -1, -1):
+        start = bands[step].start
+        posterior = _scaled(bands[step].values * backward)
         best = int(np.argmax(posterior))
-        if posterior[best] > 0.5 and starts[step] + best < num_rows:
-            row[step], probability[step] = starts[step] + best, posterior[best]
+        if posterior[best] > 0.5 and start + best < num_rows:
+            row[step], probability[step] = start + best, posterior[best]
         if step:
-            columns = starts[step] + np.arange(size)
+            columns = start + np.arange(len(backward))
             reached = backward * emission.at(step, columns)
+            at, size = bands[step - 1].start, len(bands[step - 1].values)
             before = np.zeros(size)
-            for missed, weight in enumerate(transitions[step - 1]):
-                offset = int(starts[step] - starts[step - 1]) - 1 - missed
-                before += _shifted(weight * reached, -offset)
+            for missed, weight in enumerate(_moves(emission, step, columns)):
+                before += _window(weight * reached, at + 1 + missed - start, size)
             backward = _scaled(before)
     # Where no order of rows fits (a step seen twice), the passes lose the thread: order is kept here.
     highest = np.maximum.accumulate(np.concatenate(([-1], row[:-1])))
@@ -124,6 +129,7 @@ class _Emission:
         self.observed, self.reference = observed, reference
         self._has_times = observed.is_epoch and reference.is_epoch
         self._frequency = _frequencies(observed, reference)
+        self._log_known: dict[int, Float64s] = {}
 
     def at(self, step: int, columns: Int64s) -> Float64s:
         """For rows by number; 0 for those beyond the end."""
@@ -144,19 +150,28 @@ class _Emission:
         ):
             if values[step] >= 0:
                 same &= (known[rows] == values[step]) | (known[rows] < 0)
-        return np.where(same, 1 - WRONG_SHAPE, 0.0) + WRONG_SHAPE * self._frequency[step]
+        chance = WRONG_SHAPE * float(self._frequency[step])
+        result: Float64s = np.where(same, 1 - WRONG_SHAPE + chance, chance)
+        return result
 
     def gap(self, step: int, columns: Int64s, distance: int) -> Float64s:
         """How likely the time since the observed step before is, if that one was `distance` rows before."""
-        last = len(self.reference) - 1
-        now, then = np.clip(columns, 0, last), np.clip(columns - distance, 0, last)
         seen = self.observed.start_ns[step] - self.observed.start_ns[step - 1]
-        known = self.reference.start_ns[now] - self.reference.start_ns[then]
-        ratio = np.log((max(int(seen), 0) + _GAP_FLOOR_NS) / (np.maximum(known, 0) + _GAP_FLOOR_NS))
+        known = self._log_gap(distance)[np.minimum(columns, len(self.reference) - 1)]
+        away = np.abs(np.log(max(int(seen), 0) + _GAP_FLOOR_NS) - known)
         result = np.zeros(len(columns))
         for weight, scale in GAP_SCALES:
-            result += weight / (2 * scale) * np.exp(-np.abs(ratio) / scale)
+            result += weight / (2 * scale) * np.exp(away / -scale)
         return result
+
+    def _log_gap(self, distance: int) -> Float64s:
+        """For each row the logarithm of the time since the row so many before."""
+        if distance not in self._log_known:
+            start = self.reference.start_ns
+            then = np.concatenate((np.repeat(start[:1], distance), start))[: len(start)]
+            gap = np.maximum(start - then, 0) + float(_GAP_FLOOR_NS)
+            self._log_known[distance] = np.log(gap).astype(np.float64)
+        return self._log_known[distance]
 
 
 def _frequencies(observed: Series, reference: Series) -> Float64s:
@@ -182,12 +197,19 @@ def _band(observed: Series, reference: Series) -> tuple[int, int]:
     return low, max(1, min(high, num_rows) - low)
 
 
-def _next_band(start: int, forward: Float64s, num_rows: int, size: int) -> int:
-    """The band moves on with the likeliest row; it stays where it holds the whole reference."""
+def _next_band(band: _Band, num_rows: int) -> tuple[int, int]:
+    """(first row, number of rows) for the next step: the band narrows once it is known where it is.
+
+    It moves on with the likeliest row; one that holds the whole reference stays.
+    """
+    start, size = band.start, len(band.values)
+    best = int(np.argmax(band.values))
+    near = band.values[max(0, best - _BEAM // 2) : best + _BEAM // 2 + 1].sum()
+    if size > 2 * _BEAM and 1 - near < _ELSEWHERE:
+        return max(0, start + best + 1 - _BEAM), 2 * _BEAM
     if size >= num_rows:
-        return start
-    best = start + int(np.argmax(forward)) + 1
-    return max(start, min(best - size // 2, num_rows - 1))
+        return start, size
+    return max(start, min(start + best + 1 - size // 2, num_rows - 1)), size
 
 
 def _moves(emission: _Emission, step: int, columns: Int64s) -> list[Float64s]:
@@ -199,13 +221,12 @@ def _moves(emission: _Emission, step: int, columns: Int64s) -> list[Float64s]:
     return weights
 
 
-def _shifted(values: Float64s, by: int) -> Float64s:
-    """result[k] = values[k + by], 0 beyond the ends."""
-    result = np.zeros(len(values))
-    if by >= 0:
-        result[: len(values) - by] = values[by:] if by < len(values) else 0.0
-    else:
-        result[-by:] = values[:by] if -by < len(values) else 0.0
+def _window(values: Float64s, first: int, size: int) -> Float64s:
+    """result[k] = values[first + k], 0 beyond the ends."""
+    result = np.zeros(size)
+    low, high = max(first, 0), min(first + size, len(values))
+    if low < high:
+        result[low - first : high - first] = values[low:high]
     return result
 
 
