@@ -21,7 +21,8 @@ from tokenpath.ingest.formats import readers, sniff, sniff_folder
 
 SAMPLES = all_samples()
 each = pytest.mark.parametrize("sample", SAMPLES, ids=[sample.name for sample in SAMPLES])
-_NUM_DAMAGED = 40
+_NUM_DAMAGED = 20
+_BESIDE_HOSTS = ("Hugging Face", "URL", "email", "home", "IPv4", "cluster host")
 
 
 def test_every_reader_has_a_sample() -> None:
@@ -117,7 +118,9 @@ def _read_or_refuse(path: Path) -> None:
 def test_no_planted_secret_survives(sample: Sample, tmp_path: Path, keep_hosts: bool) -> None:
     if sample.planted is None:
         pytest.fail(f"{sample.name} plants no secrets: every format holds texts")
-    for number, secret in enumerate(SECRETS.values()):
+    # With hosts kept all other rules are the same: those that tell hosts from secrets are tried again.
+    tried = [*SECRETS.values()] if not keep_hosts else [SECRETS[name] for name in _BESIDE_HOSTS]
+    for number, secret in enumerate(tried):
         folder = tmp_path / str(number)
         folder.mkdir()
         capture = read([sample.planted(folder, secret)], keep_hosts=keep_hosts)
@@ -144,7 +147,7 @@ def test_memory_grows_with_the_columns_alone(sample: Sample, tmp_path: Path) -> 
     if sample.many is None:
         return
     peaks = []
-    small, large = 2_000, 12_000
+    small, large = 2_000, 8_000
     for number, size in enumerate((small, large)):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -8,6 +8,7 @@ from tokenpath.core.finding import Finding, Kind
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSES, HOST_NOT_READY
+from tokenpath.explain.work import device_noun
 
 _WHY = {
     "launch_latency": "for launches to reach it",
@@ -50,7 +51,11 @@ def answer(analysis: Analysis, findings: Sequence[Finding]) -> tuple[str, ...]:
     if wall == 0:
         return ("The device work has no length: nothing to explain.",)
     idle = wall - busy
-    devices = "The GPU" if len(analysis.devices) == 1 else f"The {len(analysis.devices)} GPUs"
+    names = analysis.capture["device"]["name"].to_pylist()
+    (noun, *others) = {device_noun(names[device.work.device_id]) for device in analysis.devices}
+    noun = "device" if others else noun
+    count = len(analysis.devices)
+    devices = f"The {noun}" if count == 1 else f"The {count} {noun}s"
     exposed = sum(device.funnel.split.exposed_communication.total for device in analysis.devices)
     if idle * 20 < wall:
         first = f"{devices} {_was(analysis)} busy {format_percent(busy, wall)} of the time"

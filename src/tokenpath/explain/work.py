@@ -185,12 +185,18 @@ def launch_times(capture: Capture, call: Int32s) -> tuple[Int64s, Int64s]:
     )
 
 
+def device_noun(name: str | None) -> str:
+    """What a person calls a device of this name."""
+    return "TPU" if name is not None and "TPU" in name else "GPU"
+
+
 def device_labels(capture: Capture) -> list[str]:
     """A short label for every row of `device`, different from each other."""
     ranks = capture["source"]["rank"].to_pylist()
     device = capture["device"]
     sources, indices = capture.ids("device", "source_id"), device["index"].to_pylist()
-    plain = [f"GPU {index}" for index in indices]
+    nouns = [device_noun(name) for name in device["name"].to_pylist()]
+    plain = [f"{noun} {index}" for noun, index in zip(nouns, indices, strict=True)]
     ranked = [
         f"rank {ranks[source]} {label}" if ranks[source] is not None else label
         for source, label in zip(sources, plain, strict=True)
