@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
-from tokenpath.core.units import INT64_MIN, format_duration
+from tokenpath.core.units import INT64_MAX, INT64_MIN, format_duration
 from tokenpath.stitch.clocks import HostClock, host_clocks
 
 Int64s = NDArray[np.int64]
@@ -44,7 +44,7 @@ def ranks_table(capture: Capture) -> ShownTable | None:
     rows, source, start = rows[known], source[known], start[known]
     _, which = np.unique(match[rows], return_inverse=True)
     num_sets = int(which.max()) + 1 if len(which) else 0
-    first, last = np.full(num_sets, 2**62, np.int64), np.full(num_sets, -(2**62), np.int64)
+    first, last = np.full(num_sets, INT64_MAX, np.int64), np.full(num_sets, INT64_MIN, np.int64)
     np.minimum.at(first, which, start)
     np.maximum.at(last, which, start)
     late, waits = start - first[which], last[which] - start
@@ -52,14 +52,16 @@ def ranks_table(capture: Capture) -> ShownTable | None:
     sources = capture["source"]
     clock_of = {one: clock for clock in clocks for one in clock.sources}
     table: list[Sequence[Cell]] = []
-    for one in np.unique(source).tolist():
-        mine = source == one
+    order = np.argsort(source, kind="stable")
+    distinct, begin = np.unique(source[order], return_index=True)
+    ranks, hosts = sources["rank"].to_pylist(), sources["host"].to_pylist()
+    for one, mine in zip(distinct.tolist(), np.split(order, begin[1:]), strict=False):
         clock = clock_of.get(one)
         table.append(
             (
-                sources["rank"][one].as_py(),
-                sources["host"][one].as_py(),
-                int(mine.sum()),
+                ranks[one],
+                hosts[one],
+                len(mine),
                 float(is_last[mine].mean()),
                 int(np.median(late[mine])),
                 int(waits[mine].sum()),
@@ -87,9 +89,15 @@ def _aligned_starts(
     if capture.num_rows("kernel"):
         began = capture.int64("kernel", "start_ns")[np.maximum(kernel, 0)]
         start = np.where(kernel >= 0, began, start)
-    for clock in clocks:
-        mine = np.isin(source, clock.sources) & (start != _UNKNOWN)
-        start[mine] = clock.corrected(start[mine])
+    of_source = np.full(capture.num_rows("source"), -1, np.int64)
+    for number, clock in enumerate(clocks):
+        of_source[clock.sources] = number
+    known = np.flatnonzero((start != _UNKNOWN) & (of_source[source] >= 0))
+    which = of_source[source[known]]
+    order = np.argsort(which, kind="stable")
+    distinct, begin = np.unique(which[order], return_index=True)
+    for number, mine in zip(distinct.tolist(), np.split(known[order], begin[1:]), strict=False):
+        start[mine] = clocks[number].corrected(start[mine])
     return start
 
 

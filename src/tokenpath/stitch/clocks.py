@@ -60,9 +60,15 @@ def clock_of_rows(capture: Capture, table: str) -> Int64s:
 
     0 for those that count from 1970; a file whose times have an unknown origin has a number of its own.
     """
-    source, ids = capture["source"], capture.ids(table, "source_id")
-    if source.num_rows == 0:
+    ids = capture.ids(table, "source_id")
+    if capture.num_rows("source") == 0:
         return np.zeros(len(ids), np.int64)
+    result: Int64s = _clock_of_source(capture)[ids]
+    return result
+
+
+def _clock_of_source(capture: Capture) -> Int64s:
+    source = capture["source"]
     numbers: dict[object, int] = {}
     clocks = [
         0
@@ -72,13 +78,14 @@ def clock_of_rows(capture: Capture, table: str) -> Int64s:
             zip(source["clock"].to_pylist(), source["sha256"].to_pylist(), strict=True)
         )
     ]
-    return np.array(clocks, np.int64)[ids]
+    return np.array(clocks, np.int64)
 
 
 def host_clocks(capture: Capture) -> list[HostClock]:
     """The clocks of all hosts that took part in matched collectives, by host; empty for one host.
 
-    Sources of the same host share a clock; a source of unknown host has one of its own.
+    Sources of the same host share a clock, unless their times count from unknown origins; a source of
+    unknown host has one of its own.
     """
     match = capture.int64("collective", "match", -1)
     end = _ends(capture)
@@ -95,8 +102,9 @@ def host_clocks(capture: Capture) -> list[HostClock]:
     offset = _offsets(seen, host, which, component, len(hosts))
     drift, offset, seen_residual = _drifts(seen, host, which, component, offset)
     found = []
+    residual = _medians(np.abs(seen_residual), host, len(hosts))
+    num_parts = np.bincount(host, minlength=len(hosts))
     for number, name in enumerate(hosts.tolist()):
-        mine = host == number
         found.append(
             HostClock(
                 np.flatnonzero(host_of_source == name).tolist(),
@@ -104,8 +112,8 @@ def host_clocks(capture: Capture) -> list[HostClock]:
                 round(float(offset[number])),
                 None if np.isnan(drift[number]) else float(drift[number] * 1e6),
                 origin,
-                round(float(np.median(np.abs(seen_residual[mine])))),
-                int(mine.sum()),
+                round(float(residual[number])),
+                int(num_parts[number]),
             )
         )
     return found
@@ -121,13 +129,14 @@ def _ends(capture: Capture) -> Int64s:
 
 
 def _hosts(capture: Capture) -> Int64s:
-    """A host number for each source."""
+    """A number for each source, the same for sources of one host whose times count from one origin."""
     numbers: dict[object, int] = {}
     names = capture["source"]["host"].to_pylist()
+    clocks = _clock_of_source(capture).tolist()
     return np.array(
         [
-            numbers.setdefault(("source", row) if name is None else name, len(numbers))
-            for row, name in enumerate(names)
+            numbers.setdefault(("source", row) if name is None else (name, clock), len(numbers))
+            for row, (name, clock) in enumerate(zip(names, clocks, strict=True))
         ],
         np.int64,
     )
@@ -183,8 +192,9 @@ def _drifts(
     drift = np.full(len(offset), np.nan)
     start_offset = offset.copy()
     residual = seen - end[which] - offset[host]
-    for number in range(len(offset)):
-        mine = np.flatnonzero(host == number)
+    order = np.argsort(host, kind="stable")
+    parts = np.split(order, np.searchsorted(host[order], np.arange(1, len(offset))))
+    for number, mine in enumerate(parts):
         at, away = end[which[mine]], residual[mine]
         if len(mine) < MIN_DRIFT_PARTS or np.ptp(at) < MIN_DRIFT_SPAN_NS:
             continue
