@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from tokenpath.explain import pages
 from tokenpath.ingest import read
 from tokenpath.ingest.otlp import json_columns
 from tokenpath.ingest.otlp.requests import plain_request_ids
+from tokenpath.ingest.otlp.usual_ids import USUAL_ID, take_apart
 
 MS = 1_000_000
 
@@ -278,3 +281,25 @@ def test_ids_all_at_once_are_those_one_by_one(texts: list[str]) -> None:
         *one_by_one,
         (None, None),
     ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.from_regex(USUAL_ID, fullmatch=True)
+        | st.from_regex(r"\A(?:chat)?cmpl-[0-9aZ_-]{0,14}\Z")
+        | st.from_regex(r"\A(?:chat)?cmpl-[0-9aZ_]{0,3}-[0-9]{0,6}-[0-9]{0,5}\Z")
+        | st.text(st.sampled_from("chatmpl-09a"), max_size=14),
+        max_size=8,
+    )
+)
+def test_the_loop_takes_ids_apart_as_the_pattern_does(texts: list[str]) -> None:
+    data = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
+    ids = np.zeros(max(1, int(ends[-1])), np.uint8)
+    new_ends, choices = np.zeros(len(texts) + 1, np.int32), np.zeros(len(texts), np.int32)
+    take_apart(0)(np.frombuffer(b"".join(data) or b"0", np.uint8), ends, ids, new_ends, choices)
+    for row, text in enumerate(texts):
+        match = re.fullmatch(USUAL_ID[1:-1], text, re.ASCII)
+        own = ids[new_ends[row] : new_ends[row + 1]].tobytes().decode()
+        assert (own, choices[row]) == ((match["id"], int(match["choice"])) if match else ("", -1))

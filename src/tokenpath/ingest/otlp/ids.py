@@ -34,7 +34,8 @@ def hexadecimal(column: pa.Array, num_bytes: int) -> Ids:
     A text of 32 (16) hexadecimal digits is never taken for base64: that has 24 (12) characters.
     """
     num_base64 = num_damaged = 0
-    column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    if pc.min_max(pc.binary_length(column)).as_py()["min"] == 0:
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     odd = None if _are_usual(column, num_bytes) else _odd(column, num_bytes)
     if odd is not None and pc.any(odd).as_py():
         replaced = []

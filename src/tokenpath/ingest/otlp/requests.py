@@ -30,11 +30,10 @@ from tokenpath.ingest.otlp import dialects
 from tokenpath.ingest.otlp.assemble import Kept
 from tokenpath.ingest.otlp.dialects import Role
 from tokenpath.ingest.otlp.stages import times_of_stages
+from tokenpath.ingest.otlp.usual_ids import usual_ids
 
 MAX_SECONDS = 10**7
 """A longer duration (116 days) is none: some programs write nanoseconds under the same key."""
-_USUAL_ID = r"^(?:chatcmpl|cmpl)-(?P<id>[0-9A-Za-z_]+(?:-[0-9]{5})?)-(?P<choice>[0-9]{1,4})$"
-"""What vLLM makes of most ids; any other goes through `plain_request_id`."""
 NONE = -(2**62)
 """A duration or time that is not known; it never leaves this module."""
 
@@ -223,9 +222,7 @@ def _ids(
 
 def plain_request_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """What `core.request_ids.plain_request_id` gives for each, NULL for NULL; ids of one form at a time."""
-    found = pc.extract_regex(texts, _USUAL_ID)
-    ids, choices = (pc.struct_field(found, [name]) for name in ("id", "choice"))
-    choices = pc.cast(choices, pa.int32())
+    ids, choices = usual_ids(texts)
     others = pc.and_(texts.is_valid(), ids.is_null())
     if not pc.any(others).as_py():
         return ids, choices

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from tokenpath.ingest.otlp.state import (
     ENTRY_WORDS,
     ID_BYTES,
+    MEMO_WORDS,
     NUM_COLUMNS,
+    NUM_MEMOS,
     NUM_WORDS,
     PADDING,
     Op,
@@ -62,6 +64,8 @@ class Found:
     parent_ids: NDArray[np.uint8]
     slots: NDArray[np.int32]
     """Where texts are found again; kept here because the state has only its address."""
+    memos: Int64s
+    """Kept here for the same reason."""
 
     def is_tagged(self, tag: Tag) -> NDArray[np.bool_]:
         """Of each text, whether it is of that kind."""
@@ -160,6 +164,7 @@ def _with_room(data: bytes, base: int, room: Room) -> Found:
         np.empty(id_bytes, np.uint8),
         np.empty(id_bytes, np.uint8),
         np.zeros(slots, np.int32),
+        np.zeros((NUM_MEMOS, MEMO_WORDS), np.int64),
     )
     for word, table in (
         (S.ENTRIES, found.entries),
@@ -171,6 +176,7 @@ def _with_room(data: bytes, base: int, room: Room) -> Found:
         (S.SPAN_IDS, found.span_ids),
         (S.PARENT_IDS, found.parent_ids),
         (S.SLOTS, found.slots),
+        (S.MEMO, found.memos),
     ):
         found.state[word] = cast("NDArray[np.generic]", table).ctypes.data
     limits = (S.MAX_SPANS, S.MAX_ATTRIBUTES, S.MAX_REALS, S.MAX_SCOPES, S.MAX_TEXTS)

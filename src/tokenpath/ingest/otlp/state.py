@@ -59,9 +59,32 @@ class S(IntEnum):
     SCRATCH = 28
     """What is known so far of a thing at hand."""
     SCRATCH_2 = 29
+    MEMO = 30
+    """Rows of `M`: how the attributes at each place of the last span began."""
+    VALUE_AT = 31
+    """Where the value that was read last has its text or number ..."""
+    VALUE_KIND = 32
+    """... and the `Tag` of what it is; RAW for none that is remembered."""
 
 
 NUM_WORDS = len(S)
+NUM_MEMOS = 32
+
+
+class M(IntEnum):
+    """Words of a memo: spans of one kind have the same attributes, so one comparison reads a key."""
+
+    TEXT = 0
+    """Where it began in the input, up to the text or number; an address."""
+    SIZE = 1
+    """Bytes of that; 0 for no memo."""
+    KEY = 2
+    """Code of the key."""
+    KIND = 3
+    """`Tag` of the value."""
+
+
+MEMO_WORDS = len(M)
 
 
 class C(IntEnum):

@@ -12,8 +12,15 @@ from tokenpath.ingest.kineto.compiled.json import (
     skip_string,
     skip_value,
 )
-from tokenpath.ingest.kineto.compiled.machine import compiled, load8, load32, load64, store64
-from tokenpath.ingest.kineto.compiled.texts import last_word
+from tokenpath.ingest.kineto.compiled.machine import (
+    compiled,
+    load8,
+    load16,
+    load32,
+    load64,
+    store64,
+)
+from tokenpath.ingest.kineto.compiled.texts import last_word, same_bytes
 from tokenpath.ingest.otlp.compiled.json_text import (
     ENDED,
     is_other_spelling,
@@ -33,10 +40,14 @@ from tokenpath.ingest.otlp.compiled.sink import (
     put_id,
     start_span,
 )
-from tokenpath.ingest.otlp.state import C, S, Tag
+from tokenpath.ingest.otlp.state import MEMO_WORDS, NUM_MEMOS, C, M, S, Tag
 
 _BASE, _KEY, _KEY_SIZE = 8 * S.BASE, 8 * S.KEY, 8 * S.KEY_SIZE
-_SCRATCH = 8 * S.SCRATCH
+_SCRATCH, _MEMO = 8 * S.SCRATCH, 8 * S.MEMO
+_VALUE_AT, _VALUE_KIND = 8 * S.VALUE_AT, 8 * S.VALUE_KIND
+_M_SIZE, _M_KEY, _M_KIND = 8 * M.SIZE, 8 * M.KEY, 8 * M.KIND
+_MEMO_BYTES, _MEMO_MASK = 8 * MEMO_WORDS, NUM_MEMOS - 1
+_TWO_ENDS = int.from_bytes(b"}}", "little")
 _NUM_EVENTS, _NUM_LINKS = 8 * S.NUM_EVENTS, 8 * S.NUM_LINKS
 _TRACE_IDS, _SPAN_IDS, _PARENT_IDS = 8 * S.TRACE_IDS, 8 * S.SPAN_IDS, 8 * S.PARENT_IDS
 _TRACE_END, _SPAN_END, _PARENT_END = 8 * C.TRACE_END, 8 * C.SPAN_END, 8 * C.PARENT_END
@@ -178,6 +189,44 @@ def read_real(state, at, limit, out):
 
 
 @compiled
+def read_known(state, at, limit, out, kind):
+    """A text or number of a known kind."""
+    if kind == _PLAIN:
+        return read_text(state, at, limit, out)
+    if kind == _WHOLE:
+        return read_whole(state, at, limit, out)
+    return read_real(state, at, limit, out)
+
+
+@compiled
+def read_remembered(state, at, limit, scratch, memo):
+    """An attribute that begins as the one at its place in the span before."""
+    size = load64(memo + _M_SIZE)
+    if size == 0 or at + size >= limit or not same_bytes(at, load64(memo), size):
+        return DECLINED
+    end = read_known(state, at + size, limit, scratch + 8, load64(memo + _M_KIND))
+    if end < 0:
+        return end
+    if end + 1 >= limit or load16(end) != _TWO_ENDS:
+        return DECLINED
+    store64(scratch, load64(memo + _M_KEY))
+    return end + 2
+
+
+@compiled
+def remember(state, begin, scratch, memo, is_in_order):
+    """How an attribute began that was just read."""
+    size = 0
+    if is_in_order and load64(state + _VALUE_KIND) != _RAW:
+        size = load64(state + _VALUE_AT) - begin
+    store64(memo, begin)
+    store64(memo + _M_SIZE, size)
+    store64(memo + _M_KEY, load64(scratch))
+    store64(memo + _M_KIND, load64(state + _VALUE_KIND))
+    return 0
+
+
+@compiled
 def read_value(state, at, limit, out):
     """An AnyValue: a text or number by its own code, anything else by its text."""
     if at >= limit or load8(at) != 123:
@@ -185,25 +234,63 @@ def read_value(state, at, limit, out):
     name = skip_space(at + 1, limit)
     if name + 16 < limit and load8(name) == 34:
         word, end = load64(name + 1), DECLINED
+        kind = _RAW
+        place = limit
         if word == _W_INT and load8(name + 9) == 34:
+            kind = _WHOLE
             place = skip_space(name + 10, limit)
-            if place < limit and load8(place) == 58:
-                end = read_whole(state, skip_space(place + 1, limit), limit, out)
         elif load32(name + 9) == _VALUE_END:
+            kind = _PLAIN if word == _W_STRING else _REAL if word == _W_DOUBLE else _RAW
             place = skip_space(name + 13, limit)
-            if place < limit and load8(place) == 58:
-                place = skip_space(place + 1, limit)
-                if word == _W_STRING:
-                    end = read_text(state, place, limit, out)
-                elif word == _W_DOUBLE:
-                    end = read_real(state, place, limit, out)
+        if kind != _RAW and place < limit and load8(place) == 58:
+            place = skip_space(place + 1, limit)
+            end = read_known(state, place, limit, out, kind)
         if end == FULL:
             return FULL
         if end >= 0:
             end = skip_space(end, limit)
             if end < limit and load8(end) == 125:
+                store64(state + _VALUE_AT, place)
+                store64(state + _VALUE_KIND, kind)
                 return end + 1
+    store64(state + _VALUE_KIND, _RAW)
     return raw_code(state, at, limit, out)
+
+
+@compiled
+def read_attribute(state, at, limit, scratch, memo):
+    """One attribute, from its `{`; the codes of key and value at `scratch`."""
+    begin = at
+    at = open_bracket(at, limit, 123)
+    seen = 0
+    is_in_order = True
+    while at >= 0:
+        at = next_value(state, at, limit, seen == 0)
+        if at < 0 or at & ENDED:
+            break
+        key, size = load64(state + _KEY), load64(state + _KEY_SIZE)
+        if size == 3 and last_word(key, size) == _W_KEY and not seen & 1:
+            end = plain_string(at, limit)
+            if end <= at + 1:
+                return DECLINED
+            code = code_of(state, at + 1, end - at - 1, _PLAIN, 0)
+            if code < 0:
+                return code
+            store64(scratch, code)
+            is_in_order = seen == 0
+            seen |= 1
+            at = end + 1
+        elif size == 5 and last_word(key, size) == _W_VALUE and not seen & 2:
+            at = read_value(state, at, limit, scratch + 8)
+            seen |= 2
+        else:
+            return DECLINED
+    if at < 0:
+        return at
+    if seen != 3:
+        return DECLINED
+    remember(state, begin, scratch, memo, is_in_order)
+    return at & ~ENDED
 
 
 @compiled
@@ -211,41 +298,22 @@ def read_attributes(state, at, limit, scratch):
     """A list of attributes of the row at hand; two words at `scratch` may be written."""
     at = open_bracket(at, limit, 91)
     is_first = 1
+    number = 0
     while at >= 0:
         at = next_item(at, limit, is_first)
         if at < 0 or at & ENDED:
             return at & ~ENDED if at >= 0 else at
         is_first = 0
-        at = open_bracket(at, limit, 123)
-        seen = 0
-        while at >= 0:
-            at = next_value(state, at, limit, seen == 0)
-            if at < 0 or at & ENDED:
-                break
-            key, size = load64(state + _KEY), load64(state + _KEY_SIZE)
-            if size == 3 and last_word(key, size) == _W_KEY and not seen & 1:
-                end = plain_string(at, limit)
-                if end <= at + 1:
-                    return DECLINED
-                code = code_of(state, at + 1, end - at - 1, _PLAIN, 0)
-                if code < 0:
-                    return code
-                store64(scratch, code)
-                seen |= 1
-                at = end + 1
-            elif size == 5 and last_word(key, size) == _W_VALUE and not seen & 2:
-                at = read_value(state, at, limit, scratch + 8)
-                seen |= 2
-            else:
-                return DECLINED
-        if at < 0:
-            return at
-        if seen != 3:
-            return DECLINED
-        at &= ~ENDED
-        failed = add_attribute(state, load64(scratch), load64(scratch + 8))
-        if failed < 0:
-            return failed
+        memo = load64(state + _MEMO) + _MEMO_BYTES * (number & _MEMO_MASK)
+        number += 1
+        end = read_remembered(state, at, limit, scratch, memo)
+        if end == DECLINED:
+            end = read_attribute(state, at, limit, scratch, memo)
+        at = end
+        if at >= 0:
+            failed = add_attribute(state, load64(scratch), load64(scratch + 8))
+            if failed < 0:
+                return failed
     return at
 
 
