@@ -14,6 +14,8 @@ from tokenpath.core.units import INT64_MIN
 
 Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
+_MARKS = ("schedule_end_ns", "execute_start_ns", "execute_end_ns")
+_OTHERS = ("start_ns", "end_ns", "num_prefill_tokens", "num_decode_tokens")
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,21 @@ def engine_steps(capture: Capture) -> list[EngineSteps]:
         return []
     source, engine = capture.ids("step", "source_id")[rows], capture.ids("step", "engine_id")[rows]
     keys, which = np.unique(np.stack((source, engine)), axis=1, return_inverse=True)
-    return [_of_rows(capture, rows[which.reshape(-1) == number]) for number in range(keys.shape[1])]
+    communication = _exposed_communication(capture)
+    columns = {name: capture.int64("step", name, _UNKNOWN) for name in _MARKS}
+    columns |= {name: capture.int64("step", name, NO_ID) for name in _OTHERS}
+    order = np.argsort(which.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(which.reshape(-1), minlength=keys.shape[1]))[:-1]
+    return [_of_rows(columns, communication, mine) for mine in np.split(rows[order], ends)]
 
 
-def _of_rows(capture: Capture, rows: Int64s) -> EngineSteps:
-    start, end = capture.int64("step", "start_ns")[rows], capture.int64("step", "end_ns")[rows]
+def _of_rows(columns: dict[str, Int64s], communication: Int64s, rows: Int64s) -> EngineSteps:
+    start, end = columns["start_ns"][rows], columns["end_ns"][rows]
     order = np.lexsort((start, end))
     rows, start, end = rows[order], start[order], end[order]
     # In order of their ends, the start of each is pushed behind the end of the one before.
     start = np.maximum(start, np.concatenate(([start[0]], end[:-1])))
-    marks = [
-        capture.int64("step", name, _UNKNOWN)[rows]
-        for name in ("schedule_end_ns", "execute_start_ns", "execute_end_ns")
-    ]
-    scheduled, began, returned = marks
+    scheduled, began, returned = (columns[name][rows] for name in _MARKS)
     is_known = (scheduled != _UNKNOWN) & (began != _UNKNOWN) & (returned != _UNKNOWN)
     scheduled = np.where(is_known, np.clip(scheduled, start, end), start)
     began = np.where(is_known, np.clip(began, scheduled, end), start)
@@ -90,9 +93,9 @@ def _of_rows(capture: Capture, rows: Int64s) -> EngineSteps:
         began - scheduled,
         returned - began,
         end - returned,
-        np.minimum(_exposed_communication(capture)[rows], returned - began),
-        capture.int64("step", "num_prefill_tokens", NO_ID)[rows],
-        capture.int64("step", "num_decode_tokens", NO_ID)[rows],
+        np.minimum(communication[rows], returned - began),
+        columns["num_prefill_tokens"][rows],
+        columns["num_decode_tokens"][rows],
     )
 
 
@@ -108,8 +111,13 @@ def _exposed_communication(capture: Capture) -> Int64s:
     device = capture.ids("kernel", "device_id")
     start, end = capture.int64("kernel", "start_ns"), capture.int64("kernel", "end_ns")
     is_communication = kinds == names.index("communication")
-    order = np.lexsort((device, owner))
-    order = order[owner[order] >= 0]
+    # Steps without any communication, which are most where there is one device, need no look.
+    talks_in = np.zeros(len(result), bool)
+    talks_in[owner[is_communication & (owner >= 0)]] = True
+    order = np.flatnonzero((owner >= 0) & talks_in[owner])
+    order = order[np.lexsort((device[order], owner[order]))]
+    if len(order) == 0:
+        return result
     keys = np.stack((owner[order], device[order]))
     bounds = np.flatnonzero(
         np.concatenate(([True], (np.diff(keys, axis=1) != 0).any(axis=0), [True]))

@@ -95,7 +95,8 @@ def serving_findings(found: Sequence[Latency], status: Status) -> list[Finding]:
 def outermost(found: Sequence[Latency]) -> Latency:
     """What the user saw: the client's view, else the gateway's, else the engine's."""
     order = ("client", "gateway", "engine")
-    return min(found, key=lambda latency: order.index(latency.observer))
+    place = {observer: number for number, observer in enumerate(order)}
+    return min(found, key=lambda latency: place.get(latency.observer, len(order)))
 
 
 def _finding(latency: Latency, claim: _Claim, status: Status) -> Finding | None:
