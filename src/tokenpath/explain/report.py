@@ -16,6 +16,7 @@ from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
 from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_details
 from tokenpath.explain.funnel import build_funnel
+from tokenpath.explain.holdings import has_work, holdings_answer, memory_table
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.metrics_table import metrics_table, stated_answer, summary_table
 from tokenpath.explain.overview import overview
@@ -44,6 +45,20 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report
     stated = [table for table in (metrics_table(capture), summary_table(capture)) if table]
     report = replace(report, tables=[*report.tables, *stated])
     report = replace(report, notes=[*report.notes, *join_notes(capture), *source_notes(capture)])
+    if found is None and not has_work(capture) and not stated:
+        notes = [note for note in report.notes if note.code != "no-device-work"]
+        memory = memory_table(capture)
+        return replace(
+            report,
+            headline=f"no work to explain · {capture.num_rows('source')} source(s)",
+            answer=holdings_answer(capture),
+            window=None,
+            trust=Trust.GOOD
+            if all(note.severity is Severity.INFO for note in notes)
+            else report.trust,
+            notes=notes,
+            tables=[] if memory is None else [memory],
+        )
     if found is None:
         return _with_stated(report, analysis, capture) if stated else report
     tables = [*found.tables, *(table for table in report.tables if table.rows)]

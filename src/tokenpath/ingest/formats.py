@@ -60,7 +60,7 @@ def sniff(path: Path, columns: Mapping[str, str] | None = None) -> Reader:
         takes = getattr(reader, "sniff_columns", None)
         if columns and takes is not None and takes(head, columns):
             return reader
-    known = "; ".join(f"{reader.name} ({reader.describes})" for reader in readers())
+    known = f"{', '.join(reader.name for reader in readers())} (docs/formats.md)"
     step = _unpack_step(path) if _is_tar(head) else _next_step(path)
     raise UnknownFormat(_describe(head, path), where=str(path), allowed=known, next_step=step)
 
