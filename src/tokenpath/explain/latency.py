@@ -122,11 +122,11 @@ class _EngineSide:
         self._requests = requests
         self._way = _no_way(len(requests.ids))
         clock = clock_of_rows(capture, "step")
+        shares = _AllShares(capture, requests.ids)
         for steps in engine_steps(capture):
-            self._add(capture, steps, int(clock[steps.row[0]]))
+            self._add(_Shares(shares, steps), steps, int(clock[steps.row[0]]))
 
-    def _add(self, capture: Capture, steps: EngineSteps, clock: int) -> None:
-        shares = _Shares(capture, steps, self._requests.ids)
+    def _add(self, shares: _Shares, steps: EngineSteps, clock: int) -> None:
         if len(shares.request) == 0:
             return
         size = len(self._requests.ids)
@@ -242,25 +242,32 @@ def _continue(way: _Way, other: _Way, which: Int64s) -> None:
     way.clock[both] = _CONFLICT
 
 
+class _AllShares:
+    """Columns of `request_step`, read once for all schedulers."""
+
+    def __init__(self, capture: Capture, ids: Sequence[str]) -> None:
+        codes, names = capture.codes("request_step", "request_id")
+        number_of = {name: number for number, name in enumerate(ids)}
+        self.request = np.array([number_of.get(name, -1) for name in names], np.int64)[codes]
+        self.step = capture.ids("request_step", "step_id")
+        self.tokens = capture.int64("request_step", "num_tokens")
+        self.emitted = capture.int64("request_step", "num_emitted", 0)
+        self.num_steps = capture.num_rows("step")
+
+
 class _Shares:
     """The requests' shares of the steps of one scheduler."""
 
-    def __init__(self, capture: Capture, steps: EngineSteps, ids: Sequence[str]) -> None:
-        place = np.full(capture.num_rows("step"), -1, np.int64)
+    def __init__(self, shares: _AllShares, steps: EngineSteps) -> None:
+        place = np.full(shares.num_steps, -1, np.int64)
         place[steps.row] = np.arange(len(steps))
-        step = capture.ids("request_step", "step_id")
-        codes, names = capture.codes("request_step", "request_id")
-        number_of = {name: number for number, name in enumerate(ids)}
-        request = np.array([number_of.get(name, -1) for name in names], np.int64)[codes]
-        rows = (
-            np.flatnonzero((request >= 0) & (place[step] >= 0)) if len(step) else np.zeros(0, int)
-        )
+        request, step = shares.request, shares.step
+        rows = np.flatnonzero((request >= 0) & (place[step] >= 0)) if len(step) else step
         order = np.lexsort((place[step[rows]], request[rows]))
         rows = rows[order]
         self.steps = steps
         self.request, self.place = request[rows], place[step[rows]]
-        self.tokens = capture.int64("request_step", "num_tokens")[rows]
-        self.emitted = capture.int64("request_step", "num_emitted", 0)[rows]
+        self.tokens, self.emitted = shares.tokens[rows], shares.emitted[rows]
         self._merge_choices()
 
     def _merge_choices(self) -> None:
@@ -359,8 +366,9 @@ def _between(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
 def shares_of_steps(capture: Capture, request_id: str) -> dict[int, tuple[int, int, int]]:
     """(own compute, others' prefill, others' decode) of one request in each row of `step` it was in."""
     found: dict[int, tuple[int, int, int]] = {}
+    whole = _AllShares(capture, [request_id])
     for steps in engine_steps(capture):
-        shares = _Shares(capture, steps, [request_id])
+        shares = _Shares(whole, steps)
         split = shares.split(shares.place, shares.tokens)
         rows = steps.row[shares.place].tolist()
         for row, own, prefill, decode in zip(rows, *(part.tolist() for part in split), strict=True):
