@@ -40,7 +40,7 @@ def capture_of(num_sources: int, rows: list[dict[str, Any]], clock: str = "epoch
 def test_linking_again_changes_nothing(confidence: float | None) -> None:
     stated = {} if confidence is None else {"confidence": confidence, "linked_by": "structure"}
     some = profiled(0, **stated)[1:4]
-    some[1]["start_ns"] += 7_000_000
+    some[1]["start_ns"] += 4_000_000
     once = link(capture_of(2, [*some, *scheduled(1)], "monotonic"))
     assert (once.float64("step", "confidence")[:3] < (confidence or 1)).any()
     assert once["step"]["scheduler_step_id"].null_count < once.num_rows("step")

@@ -30,6 +30,10 @@ GAP_SCALES = ((0.6, 0.02), (0.25, 0.12), (0.15, 0.5))
 they agree to some per cent, but now and then one of the two recorders is held up."""
 _GAP_FLOOR_NS = 1_000_000
 """Below this, delays of the two records count for more than the time itself."""
+_MAX_GAP_RATIO = 0.25
+"""Most logarithms of such ratios are below this between two records of one run; of two runs they are not."""
+MAX_AWAY_NS = 20 * SKEW_NS
+"""Steps farther apart than this on epoch clocks are not the same one."""
 _BEAM = 96
 """Rows on either side of the likeliest one that are kept once a sequence has been located."""
 
@@ -86,7 +90,32 @@ def align(observed: Series, reference: Series) -> Alignment:
         for missed, weight in enumerate(_moves(emission, step, columns)):
             arrived += weight * _window(before.values, start - 1 - missed - before.start, size)
         bands.append(_Band(start, _scaled(arrived * emission.at(step, columns))))
-    return _decode(bands, emission, num_rows)
+    return _checked(_decode(bands, emission, num_rows), observed, reference)
+
+
+def _checked(found: Alignment, observed: Series, reference: Series) -> Alignment:
+    """Without what another run would give as well: a probability says which row, not whether any is right.
+
+    Steps whose epoch times are far apart are not the same; nor are any where the times between them, on
+    the whole, have nothing to do with each other.
+    """
+    known = found.row >= 0
+    if observed.is_epoch and reference.is_epoch:
+        away = observed.start_ns - reference.start_ns[found.row]
+        known &= (away > -MAX_AWAY_NS) & (away < MAX_AWAY_NS)
+    rows = np.flatnonzero(known)
+    pairs = rows[1:][np.diff(rows) == 1]
+    if len(pairs):
+        seen, stated = (
+            np.log(np.maximum(start[now] - start[then], 0) + float(_GAP_FLOOR_NS))
+            for start, now, then in (
+                (observed.start_ns, pairs, pairs - 1),
+                (reference.start_ns, found.row[pairs], found.row[pairs - 1]),
+            )
+        )
+        if np.median(np.abs(seen - stated)) > _MAX_GAP_RATIO:
+            known = np.zeros(len(known), bool)
+    return Alignment(np.where(known, found.row, -1), np.where(known, found.probability, 0.0))
 
 
 @dataclass(frozen=True)
@@ -190,7 +219,7 @@ def _band(observed: Series, reference: Series) -> tuple[int, int]:
     num_rows = len(reference)
     if not (observed.is_epoch and reference.is_epoch):
         return 0, num_rows
-    near = 20 * SKEW_NS
+    near = MAX_AWAY_NS
     low = int(np.searchsorted(reference.start_ns, observed.start_ns[0] - near)) - _BEAM
     high = int(np.searchsorted(reference.start_ns, observed.start_ns[0] + near)) + _BEAM
     low = max(0, min(low, num_rows - 1))

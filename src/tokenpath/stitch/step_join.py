@@ -24,6 +24,8 @@ _SAME_SHARE = 0.01
 """Schedulers whose joins differ by less than this share of the steps fit alike."""
 _Join = tuple[Int64s, NDArray[np.float64], str]
 """(row of the scheduler's step for each profiled one, its probability, how it was found)."""
+_MAX_SKEW_NS = 60 * 10**9
+"""Epoch clocks of two hosts differ by less; equal numbers farther apart are of two runs."""
 MIN_PROBABILITY = 0.9
 """A step that is less sure is not linked."""
 
@@ -162,6 +164,9 @@ def _by_number(steps: _Steps, mine: Int64s, theirs: Int64s) -> Int64s | None:
     wanted = steps.number[mine]
     place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     hit = has_number & (known[place] == wanted)
+    if steps.is_epoch[steps.source[mine[0]]] and steps.is_epoch[steps.source[theirs[0]]]:
+        away = steps.start[mine] - steps.start[theirs[place]]
+        hit &= (away > -_MAX_SKEW_NS) & (away < _MAX_SKEW_NS)
     rows = np.where(hit, theirs[place], NO_ID)
     same = np.ones(len(mine), bool)
     for values in (steps.requests, steps.tokens):
