@@ -123,8 +123,9 @@ def test_the_last_of_several_choices_ends_the_request() -> None:
     assert decode.num_output_tokens.tolist() == [11]
 
 
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-def test_prefill_and_decode_instances_follow_one_another(turned: bool) -> None:
+def test_prefill_and_decode_instances_follow_one_another(turned: bool, counted: bool) -> None:
     """The first token is that of the decode instance; what lies between the two is the transition."""
     steps = [step(10 * MS, 20 * MS, 0), step(35 * MS, 40 * MS, 1), step(40 * MS, 50 * MS, 1)]
     rows = [
@@ -132,6 +133,8 @@ def test_prefill_and_decode_instances_follow_one_another(turned: bool) -> None:
         seen("engine", 1, queued=25 * MS, first_token=40 * MS, last_token=50 * MS, output_tokens=2),
         seen("client", 2, arrival=0, first_token=42 * MS, last_token=53 * MS, output_tokens=2),
     ]
+    if not counted:
+        del rows[0]["output_tokens"]
     if turned:
         steps = [one | {"source_id": 1 - one["source_id"]} for one in steps]
         rows = [rows[1] | {"source_id": 0}, rows[0] | {"source_id": 1}, rows[2]]
@@ -202,3 +205,35 @@ def test_a_token_seen_before_its_step_has_ended_says_that_clocks_differ() -> Non
         [share(0)],
     )
     assert parts_of(found, "client", "ttft") == {"unresolved": 19 * MS}
+
+
+@pytest.mark.parametrize("tokens", [1, 11])
+def test_two_runs_that_name_their_requests_alike(tokens: int) -> None:
+    """No latency reaches from one into the other."""
+    found = capture(
+        [
+            seen("client", 0, arrival=0, first_token=10, last_token=110, output_tokens=tokens),
+            seen("client", 1, arrival=5000, first_token=5030, last_token=5230, output_tokens=21),
+        ],
+        [],
+        [],
+        ("epoch", "epoch"),
+    )
+    assert of(found, "client", "ttft").total_ns.tolist() == [10]
+    decode = of(found, "client", "decode")
+    assert (decode.total_ns.tolist(), decode.num_output_tokens.tolist()) == ([100], [tokens])
+
+
+def test_two_records_of_one_engine() -> None:
+    """What the one does not know of the way to the first token the other does."""
+    found = capture(
+        [
+            seen("engine", 0, first_token=30, last_token=50),
+            seen("engine", 1, arrival=2, queued=10, first_token=31, last_token=52),
+        ],
+        [],
+        [],
+        ("epoch", "epoch"),
+    )
+    assert of(found, "engine", "ttft").total_ns.tolist() == [20]
+    assert of(found, "engine", "decode").total_ns.tolist() == [20]
