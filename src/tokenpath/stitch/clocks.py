@@ -88,10 +88,10 @@ def host_clocks(capture: Capture) -> list[HostClock]:
     unknown host has one of its own.
     """
     match = capture.int64("collective", "match", -1)
-    end = _ends(capture)
+    end = ends_of_collectives(capture)
     rows = np.flatnonzero((match >= 0) & (end != _UNKNOWN))
-    host_of_source = _hosts(capture)
-    host = host_of_source[capture.ids("collective", "source_id")[rows]] if len(rows) else rows
+    hosts_of_sources = host_of_source(capture)
+    host = hosts_of_sources[capture.ids("collective", "source_id")[rows]] if len(rows) else rows
     if len(np.unique(host)) < 2:
         return []
     hosts, host = np.unique(host, return_inverse=True)
@@ -107,7 +107,7 @@ def host_clocks(capture: Capture) -> list[HostClock]:
     for number, name in enumerate(hosts.tolist()):
         found.append(
             HostClock(
-                np.flatnonzero(host_of_source == name).tolist(),
+                np.flatnonzero(hosts_of_sources == name).tolist(),
                 int(component[number]),
                 round(float(offset[number])),
                 None if np.isnan(drift[number]) else float(drift[number] * 1e6),
@@ -119,7 +119,8 @@ def host_clocks(capture: Capture) -> list[HostClock]:
     return found
 
 
-def _ends(capture: Capture) -> Int64s:
+def ends_of_collectives(capture: Capture) -> Int64s:
+    """When each part of a collective ended, of its kernel where there is one; INT64_MIN for unknown."""
     end = capture.int64("collective", "end_ns", _UNKNOWN)
     kernel = capture.ids("collective", "kernel_id")
     if capture.num_rows("kernel"):
@@ -128,7 +129,7 @@ def _ends(capture: Capture) -> Int64s:
     return end
 
 
-def _hosts(capture: Capture) -> Int64s:
+def host_of_source(capture: Capture) -> Int64s:
     """A number for each source, the same for sources of one host whose times count from one origin."""
     numbers: dict[object, int] = {}
     names = capture["source"]["host"].to_pylist()

@@ -1,7 +1,7 @@
 """The parts that several ranks have in one collective get one number.
 
 By group and sequence where the profiler wrote them; else by order within group and operation, and only
-where every rank has as many of them. Work grows with the number of parts, not with pairs of ranks.
+where every rank has as many of them and none had ended, on the same host, before another began. Work grows with the number of parts, not with pairs of ranks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture, build_table, nullable
-from tokenpath.core.units import INT64_MIN
+from tokenpath.core.units import INT64_MAX, INT64_MIN
+from tokenpath.stitch.clocks import ends_of_collectives, host_of_source
 from tokenpath.stitch.runs import run_of_source
 
 Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
 BY_SEQUENCE, BY_ORDER = "sequence", "order"
+_SLACK_NS = 100_000
+"""Devices of one host may stamp the same moment so far apart."""
 _NO_PART = frozenset({"wait", "init"})
 """Rows that say that a rank waited for a collective, not that it took part in one."""
 _OPS = (
@@ -92,6 +95,10 @@ def match_collectives(capture: Capture) -> Capture:
     others = np.flatnonzero(parts.usable & ~has_sequence)
     ordinal, is_even = _ordinals(parts, others)
     number = _match(parts, others[is_even], ordinal, match, number)
+    by_order = np.flatnonzero((match >= 0) & ~has_sequence)
+    match[by_order[_apart(parts, by_order, match)]] = -1
+    _, kept = np.unique(match[match >= 0], return_inverse=True)
+    match[match >= 0] = kept
     how[(match >= 0) & ~has_sequence] = BY_ORDER
     table = capture["collective"]
     for name, values in (
@@ -125,7 +132,9 @@ class _Parts:
         if capture.num_rows("kernel"):
             began = capture.int64("kernel", "start_ns")[np.maximum(kernel, 0)]
             start = np.where(kernel >= 0, began, start)
-        self.start = start
+        self.start, self.end = start, ends_of_collectives(capture)
+        # Split captures aside, times of one host are of one clock.
+        self.host = host_of_source(capture)[capture.ids("collective", "source_id")]
         is_part = np.array([text not in _NO_PART for text in ops] or [False])[np.maximum(op, 0)]
         # Without a time or a number there is nothing to put it in order by.
         self.usable = is_part & ((start != _UNKNOWN) | (self.sequence != _UNKNOWN))
@@ -152,6 +161,19 @@ def _match(parts: _Parts, rows: Int64s, place: Int64s, match: Int64s, first: int
     chosen = is_match[which]
     match[rows[chosen]] = numbers[which[chosen]]
     return first + int(is_match.sum())
+
+
+def _apart(parts: _Parts, rows: Int64s, match: Int64s) -> NDArray[np.bool_]:
+    """Whether each row's set has parts on one host of which one had ended before another began."""
+    known = (parts.start[rows] != _UNKNOWN) & (parts.end[rows] != _UNKNOWN)
+    mine = rows[known]
+    pair = (match[mine] << 32) + parts.host[mine]
+    keys, which = np.unique(pair, return_inverse=True)
+    latest, earliest = np.full(len(keys), INT64_MIN), np.full(len(keys), INT64_MAX - _SLACK_NS)
+    np.maximum.at(latest, which, parts.start[mine])
+    np.minimum.at(earliest, which, parts.end[mine])
+    apart = keys[latest > earliest + _SLACK_NS] >> 32
+    return np.isin(match[rows], apart)
 
 
 def _same_payload(parts: _Parts, rows: Int64s, which: Int64s, num_sets: int) -> NDArray[np.bool_]:
