@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenpath.capture.capture import Capture, build_table
@@ -94,6 +94,7 @@ def firsts(program: Program, starts: np.ndarray) -> list[int]:
 
 
 @settings(deadline=None, max_examples=40)
+@example(0, 3, 2, False)
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(2, 12), st.booleans())
 def test_steps_of_a_served_model(seed: int, steps: int, layers: int, as_kernels: bool) -> None:
     program = run(seed, steps, layers)

@@ -168,6 +168,9 @@ def _support(places: dict[int, Int64s], count: int, num_events: int) -> _Cycle |
     """The best cycle of names that occur `count` times, give or take one at the edges."""
     exact = [code for code, found in places.items() if len(found) == count]
     near = [code for code, found in places.items() if abs(len(found) - count) <= 1]
+    # A name that only some steps have must not speak for those that all have.
+    if max(np.bincount([len(places[code]) for code in near])) > 2 * len(exact):
+        return None
     best: tuple[Int64s, int] | None = None
     for code in exact[:8]:
         anchor = places[code]

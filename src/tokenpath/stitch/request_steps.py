@@ -22,6 +22,7 @@ Int64s = NDArray[np.int64]
 _UNKNOWN = INT64_MIN
 LINKED_BY = "times and counts"
 _ROUNDS = 3
+_MAX_TOKENS = 2**40
 MIN_CONFIDENCE = 0.5
 """A request whose steps mostly state fewer requests than came out gets no rows."""
 
@@ -216,7 +217,8 @@ def _rows(
     offset = np.cumsum(length) - length
     place = np.arange(len(number)) - np.repeat(offset - begin[which], length)
     tokens = np.ones(len(number), np.int64)
-    left = steps.prefill_tokens.copy()
+    # Nobody computes more than that in a step; what damage made larger is none.
+    left = np.clip(steps.prefill_tokens, 0, _MAX_TOKENS)
     for request, at in zip(which.tolist(), offset.tolist(), strict=True):
         low, high = int(begin[request]), min(int(first[request]), int(last[request])) + 1
         tokens[at : at + high - low] = _prefill(left, int(requests.prompt[request]), low, high)
@@ -238,11 +240,12 @@ def _prefill(left: Int64s, prompt: int, low: int, high: int) -> list[int]:
     First come, first served: what earlier requests have left of each step's prefill.
     """
     found = []
+    prompt = prompt if prompt == _UNKNOWN else min(max(prompt, 0), _MAX_TOKENS)
     for place in range(low, high):
         tokens = int(left[place]) if prompt == _UNKNOWN else min(prompt, int(left[place]))
         if place == high - 1 and prompt != _UNKNOWN:
             tokens = min(max(prompt, 1), max(int(left[place]), 1))
         prompt = prompt if prompt == _UNKNOWN else prompt - tokens
-        left[place] -= tokens
+        left[place] = max(0, int(left[place]) - tokens)
         found.append(tokens)
     return found
