@@ -148,3 +148,12 @@ def test_a_table_of_steps() -> None:
     assert table.num_rows == 5
     assert set(table["linked_by"].to_pylist()) == {"structure"}
     assert steps_by_structure(capture_of(run(3, 1, 4)), [0]).num_rows == 0
+
+
+def test_times_at_both_ends_of_int64() -> None:
+    program = run(3, 5, 4)
+    program.start[0], program.end[0] = -(2**63) + 1, -5
+    program.start[-1], program.end[-1] = 2**62, 2**63 - 1
+    found = infer_steps(capture_of(program), 0)
+    assert found is not None
+    assert len(found.start) >= 1

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tokenpath.capture.capture import Capture, build_table
 from tokenpath.capture.intervals import covered, union
 from tokenpath.capture.nesting import parents
+from tokenpath.core.units import INT64_MAX
 
 Int64s = NDArray[np.int64]
 
@@ -129,12 +130,12 @@ def _in_order(capture: Capture, table: str, rows: Int64s) -> _Events:
     end = capture.int64(table, "end_ns")
     same = capture.ids(table, "source_id") == capture.ids(table, "source_id")[rows[0]]
     # While this thread waits for another one to work (a backward pass), there is no pause.
-    before = covered(
-        np.concatenate((start[:1], start[:-1])),
-        start,
-        union(capture.int64(table, "start_ns")[same], end[same]),
-    )
-    pause = start - np.concatenate((start[:1], start[:-1])) - before
+    busy = union(capture.int64(table, "start_ns")[same], end[same])
+    previous = np.concatenate((start[:1], start[:-1]))
+    if busy.total > INT64_MAX or int(start[-1]) - int(start[0]) > INT64_MAX:
+        # Stamps from one end of int64 to the other are damage: their pauses say nothing.
+        return _Events(codes[rows], start, end[rows], names, np.zeros(len(start), np.int64))
+    pause = start - previous - covered(previous, start, busy)
     return _Events(codes[rows], start, end[rows], names, pause)
 
 
