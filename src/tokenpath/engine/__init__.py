@@ -1,0 +1,1 @@
+"""The schedulers that people run, and their KV block pools: exact, pure, without clock or chance."""

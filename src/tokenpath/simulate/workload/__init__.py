@@ -1,0 +1,1 @@
+"""What is asked of a deployment: arrivals, lengths, shared content, sessions."""
