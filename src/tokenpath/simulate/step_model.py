@@ -38,7 +38,6 @@ NUM_FEATURES = len(FEATURES)
 class StepCurve:
     """Latency of a step in ns, as sums that a compiled loop evaluates.
 
-
     device = table(tokens) + features @ device_coefficients
     host   = host_ns + features @ host_coefficients
     step   = max(device, host) if `is_overlapped` else device + host
