@@ -209,6 +209,9 @@ def _kept_texts(
         values[rows] = len(texts) + at
         texts = pa.concat_arrays([texts, pa.array(new, pa.string())])
     kept = dictionary_of(values, texts)
+    longest_bytes = pc.max(pc.binary_length(kept.dictionary)).as_py() or 0
+    if longest_bytes <= MAX_TEXT:  # counting characters takes twenty times as long
+        return kept
     too_long = pc.greater(pc.utf8_length(kept.dictionary), MAX_TEXT)
     if not pc.any(too_long).as_py():
         return kept
