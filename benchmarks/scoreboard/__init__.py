@@ -1,0 +1,1 @@
+"""Boards of measured runs: one module each, all of the shape that `board` states."""
