@@ -180,8 +180,10 @@ def render(board: Board, lines: Sequence[Line]) -> str:
     text = [
         f"## {board.title}",
         "",
-        "| system | column | metric | target % | median error % (interval) | p90 % | bias % | answered | "
-        "tokenpath (A) against it |",
+        (
+            "| system | column | metric | target % | median error % (interval) | p90 % | bias % | answered | "
+            "tokenpath (A) against it |"
+        ),
         "|---|---|---|---:|---|---:|---:|---:|---|",
     ]
     for metric in board.metrics:
