@@ -169,6 +169,8 @@ def build_table(name: str, columns: Mapping[str, Sized]) -> pa.Table:
         raise CaptureError(f"columns differ in length: {lengths}", where=f"table {name}")
     num_rows = next(iter(lengths.values()), 0)
     arrays = []
+    # Columns of NULL of one type share their memory: wide tables have dozens of them.
+    nulls: dict[pa.DataType, pa.Array] = {}
     for column in declared.columns:
         where = f"table {name}, column {column.name}"
         if column.name in columns:
@@ -184,7 +186,9 @@ def build_table(name: str, columns: Mapping[str, Sized]) -> pa.Table:
                 allowed=f"only columns other than {required} may be left out",
             )
         else:
-            arrays.append(pa.nulls(num_rows, column.arrow_type))
+            if column.arrow_type not in nulls:
+                nulls[column.arrow_type] = pa.nulls(num_rows, column.arrow_type)
+            arrays.append(nulls[column.arrow_type])
     return pa.Table.from_arrays(arrays, schema=declared.schema)
 
 

@@ -227,7 +227,7 @@ def _detail_columns(details: Texts) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     for name in ("grid", "block"):
         sizes = [getattr(entry, name) or _NO_SIZE for entry in found]
-        columns[name] = np.array([*sizes, _NO_SIZE], np.int32)[codes]
+        columns[name] = np.array([*sizes, _NO_SIZE], np.int32).take(codes, axis=0, mode="wrap")
     for name, field in (
         ("registers_per_thread", "registers"),
         ("shared_memory_bytes", "shared_bytes"),
@@ -246,7 +246,7 @@ def _looked_up(
     table: Integers = np.array(
         [*(null if value is None else value for value in values), null], kind
     )
-    return np.ascontiguousarray(table[codes])
+    return table.take(codes, mode="wrap")  # -1, no text, is the last entry
 
 
 def _add_origins(parts: Parts, line: Line, place: _Place, *, with_hlo: bool) -> None:

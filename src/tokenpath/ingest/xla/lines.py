@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenpath.capture.compiled import compiled
 from tokenpath.ingest.losses import Losses
 
 Int64s = NDArray[np.int64]
@@ -211,21 +212,59 @@ class Space:
 
 def timed(line: Line, losses: Losses) -> Line:
     """The line with times in nanoseconds, without events whose times cannot be; cuts are counted."""
-    whole, length = line.offset_ps // PS_PER_NS, line.duration_ps // PS_PER_NS
-    rest, left = line.offset_ps - whole * PS_PER_NS, line.duration_ps - length * PS_PER_NS
-    losses.add(
-        "cut below a nanosecond", int(np.count_nonzero(rest | left)), lost=False, dropped=False
-    )
-    is_base_far = abs(line.base_ns) > _FARTHEST_NS
-    line.start_ns = whole if is_base_far else whole + line.base_ns
-    line.end_ns = line.start_ns + length + (rest + left >= PS_PER_NS)
-    if len(line) and (
-        is_base_far
-        or int(line.duration_ps.min()) < 0
-        or int(whole.max()) > _FARTHEST_NS
-        or int(whole.min()) < -_FARTHEST_NS
-    ):
-        is_bad = (line.duration_ps < 0) | (np.abs(whole) > _FARTHEST_NS) | is_base_far
-        losses.add("impossible time", int(is_bad.sum()))
+    num = len(line)
+    line.start_ns, line.end_ns = np.empty(num, np.int64), np.empty(num, np.int64)
+    is_bad = np.empty(num, np.bool_)
+    num_cut, num_bad = np.zeros(1, np.int64), 0
+    if num:
+        num_bad = _to_ns(num)(
+            np.ascontiguousarray(line.offset_ps),
+            np.ascontiguousarray(line.duration_ps),
+            line.base_ns if abs(line.base_ns) <= _FARTHEST_NS else _FARTHEST_NS + 1,
+            line.start_ns,
+            line.end_ns,
+            is_bad.view(np.uint8),
+            num_cut,
+        )
+    losses.add("cut below a nanosecond", int(num_cut[0]), lost=False, dropped=False)
+    if num_bad:
+        losses.add("impossible time", num_bad)
         line = line.take(~is_bad)
     return line
+
+
+@compiled
+def _to_ns(
+    offset_ps: Int64s,
+    duration_ps: Int64s,
+    base_ns: int,
+    start_ns: Int64s,
+    end_ns: Int64s,
+    is_bad: NDArray[np.uint8],
+    num_cut: Int64s,
+) -> int:
+    """Starts and ends of events, rounded down; returns how many have an impossible time."""
+    num_bad = 0
+    cut = 0
+    for row in range(len(offset_ps)):
+        offset = int(offset_ps[row])
+        duration = int(duration_ps[row])
+        whole = offset // PS_PER_NS
+        length = duration // PS_PER_NS
+        rest = offset - whole * PS_PER_NS
+        left = duration - length * PS_PER_NS
+        if rest != 0 or left != 0:
+            cut += 1
+        far = base_ns > _FARTHEST_NS or whole > _FARTHEST_NS or whole < -_FARTHEST_NS
+        if far or duration < 0:
+            is_bad[row] = 1
+            start_ns[row] = 0
+            end_ns[row] = 0
+            num_bad += 1
+            continue
+        is_bad[row] = 0
+        start = whole + base_ns
+        start_ns[row] = start
+        end_ns[row] = start + length + (1 if rest + left >= PS_PER_NS else 0)
+    num_cut[0] = cut
+    return num_bad
