@@ -65,6 +65,32 @@ class MoeShape:
 
 
 @dataclass(frozen=True, slots=True)
+class LinearShape:
+    """Layers of gated linear attention (Gated DeltaNet, arXiv 2412.06464): a state instead of a cache."""
+
+    num_layers: int
+    """Layers of this kind; the others attend to all tokens."""
+    num_key_heads: int
+    """Query and key heads."""
+    num_value_heads: int
+    """Value heads, each with one state."""
+    key_head_dim: int
+    """Width of a query and key head."""
+    value_head_dim: int
+    """Width of a value head."""
+
+    def matrix(self, hidden: int) -> int:
+        """Parameters of the projections of one layer: q, k, v, output gate, two gates, output."""
+        keys = 2 * self.num_key_heads * self.key_head_dim
+        values = self.num_value_heads * self.value_head_dim
+        return hidden * (keys + 3 * values + 2 * self.num_value_heads)
+
+    def state_elements(self) -> int:
+        """Elements of the state of one request in one layer."""
+        return self.num_value_heads * self.key_head_dim * self.value_head_dim
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a decoder-only language model; read one with `llm_config.read_model_shape`."""
 
@@ -106,6 +132,13 @@ class ModelShape:
     """Biases, norms and gates of the model type, resolved against the config."""
     dtype: str | None
     """Type that the config states for the weights (`torch_dtype`); None: not stated."""
+    linear: LinearShape | None = None
+    """Layers of linear attention; None: every layer has a cache."""
+
+    @property
+    def num_cache_layers(self) -> int:
+        """Layers with a KV cache."""
+        return self.num_layers - (self.linear.num_layers if self.linear else 0)
 
     @property
     def is_mla(self) -> bool:
@@ -119,7 +152,8 @@ class ModelShape:
         num_moe = moe.num_layers if moe else 0
         parts = {
             "embedding": (self.vocab_size + self.num_positions) * h,
-            "attention": self.num_layers * (self._attention_matrix() + self._attention_extra()),
+            "attention": self._attention_weights()
+            + self.num_cache_layers * self._attention_extra(),
             "mlp": (self.num_layers - num_moe) * self._mlp(self.intermediate_size),
             "experts": 0,
             "shared_experts": 0,
@@ -168,12 +202,12 @@ class ModelShape:
         GQA heads are split over ranks and copied where ranks outnumber them; the MLA latent is whole on
         every rank (vLLM, SGLang). Local layers stop growing at their window: see `kv_bytes`.
         """
-        return self.num_layers * self._kv_bytes_per_layer(dtype, tp)
+        return self.num_cache_layers * self._kv_bytes_per_layer(dtype, tp)
 
     def kv_bytes(self, num_tokens: int, dtype: str = "bf16", tp: int = 1) -> float:
         """KV-cache bytes of a request of `num_tokens` on one rank, local layers cut at their window."""
         local = num_tokens if self.sliding_window is None else min(num_tokens, self.sliding_window)
-        tokens = (self.num_layers - self.num_sliding_layers) * num_tokens
+        tokens = (self.num_cache_layers - self.num_sliding_layers) * num_tokens
         return (tokens + self.num_sliding_layers * local) * self._kv_bytes_per_layer(dtype, tp)
 
     def flops_per_token(self, phase: Phase, num_context_tokens: int) -> float:
@@ -199,10 +233,16 @@ class ModelShape:
             + num_logits * self._head_flops()
         )
 
+    def _attention_weights(self) -> int:
+        """Parameters of the projections of attention in all layers."""
+        linear = self.linear.num_layers * self.linear.matrix(self.hidden_size) if self.linear else 0
+        return self.num_cache_layers * self._attention_matrix() + linear
+
     def _attention_matrix(self) -> int:
         """Parameters of the attention projections of one layer, without biases and norms."""
         h, heads = self.hidden_size, self.num_heads
-        out = heads * self.v_head_dim * h
+        # The families with linear layers gate the output of the others: queries are projected twice.
+        out = heads * self.v_head_dim * h * (2 if self.linear else 1)
         if self.kv_lora_rank is None or self.rope_head_dim is None:
             return h * heads * self.head_dim + out + self._kv_width() * h
         q_in = h if self.q_lora_rank is None else self.q_lora_rank
@@ -252,7 +292,7 @@ class ModelShape:
         """Matrix FLOPs of one token through all layers, attention scores excluded."""
         h, moe = self.hidden_size, self.moe
         matrices = (3 if self.family.gated else 2) * h
-        weights = self.num_layers * self._attention_matrix()
+        weights = self._attention_weights()
         weights += (
             (self.num_layers - (moe.num_layers if moe else 0)) * matrices * self.intermediate_size
         )
@@ -269,6 +309,8 @@ class ModelShape:
         width = self.head_dim + self.v_head_dim
         if phase == "decode" and self.kv_lora_rank is not None:
             width = 2 * self.kv_lora_rank + (self.rope_head_dim or 0)
-        pairs = (self.num_layers - self.num_sliding_layers) * causal_pairs(num_new, num_context)
+        pairs = (self.num_cache_layers - self.num_sliding_layers) * causal_pairs(
+            num_new, num_context
+        )
         local = causal_pairs(num_new, num_context, self.sliding_window)
         return 2.0 * self.num_heads * width * (pairs + self.num_sliding_layers * local)

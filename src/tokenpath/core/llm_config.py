@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenpath.core.errors import InputError
-from tokenpath.core.llm import Family, ModelShape, MoeShape
+from tokenpath.core.llm import Family, LinearShape, ModelShape, MoeShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +43,26 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_neox": _BIASED,
     "starcoder2": replace(_BIASED, tied=True),
     "nemotron": replace(_FROM_CONFIG, gated=False, norm_bias=True),
+    "llama4_text": _FROM_CONFIG,
+    "minimax_m2": replace(_FROM_CONFIG, qk_norm=True),
+    "glm4_moe": replace(_FROM_CONFIG, qk_norm=True, out_bias=False),
+    "glm_moe_dsa": _FROM_CONFIG,
+    "qwen3_next": replace(_FROM_CONFIG, qk_norm=True),
+    "qwen3_5_text": replace(_FROM_CONFIG, qk_norm=True),
+    "qwen3_5_moe_text": replace(_FROM_CONFIG, qk_norm=True),
 }
 """Model types that can be read. A None in a family is filled from the config."""
 
-_MLA_TYPES = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2"})
-_MOE_TYPES = frozenset({"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", *_MLA_TYPES})
+_MLA_TYPES = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2", "glm_moe_dsa"})
+_LINEAR_TYPES = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"})
+_FIRST_DENSE_TYPES = frozenset({"glm4_moe", *_MLA_TYPES})
+_SHARED_GATE_TYPES = frozenset({"qwen2_moe", "qwen3_next", "qwen3_5_moe_text"})
+# The plain width is the expert's.
+_PLAIN_WIDTH_TYPES = frozenset({"mixtral", "gpt_oss", "minimax_m2", "llama4_text"})
+_MOE_TYPES = frozenset({"qwen3_moe", *_PLAIN_WIDTH_TYPES, *_SHARED_GATE_TYPES, *_FIRST_DENSE_TYPES})
+_ROUTER_BIAS_TYPES = frozenset(
+    {"deepseek_v3", "kimi_k2", "gpt_oss", "glm4_moe", "glm_moe_dsa", "minimax_m2"}
+)
 _WINDOW_IF_USED = frozenset({"qwen2", "qwen2_moe", "qwen3", "qwen3_moe"})
 _MAX_CONFIG_BYTES = 4 << 20
 
@@ -184,9 +199,14 @@ def _read_shape(fields: _Fields, kind: str, family: Family) -> ModelShape:
             "num_key_value_heads", f"is {kv_heads}", f"a divisor of the {heads} attention heads"
         )
     # GPT-2 leaves the width null and its class takes four times the hidden size.
-    width = fields.count(
-        "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden if kind == "gpt2" else None
-    )
+    default_width = 4 * hidden if kind == "gpt2" else None
+    if kind == "qwen3_5_moe_text":
+        # Every layer is routed and no config of this family states a dense width.
+        default_width = fields.count("moe_intermediate_size")
+    names = ("intermediate_size", "n_inner", "ffn_dim")
+    if kind == "llama4_text":
+        names = ("intermediate_size_mlp", "intermediate_size", "ffn_dim")
+    width = fields.count(*names, default=default_width)
     window, num_sliding = _read_window(fields, kind, family, layers)
     positions = 0
     if family.position_offset is not None:
@@ -219,6 +239,18 @@ def _read_shape(fields: _Fields, kind: str, family: Family) -> ModelShape:
             mlp_bias=fields.flag("mlp_bias", False) if family.mlp_bias is None else family.mlp_bias,
         ),
         dtype=dtype if isinstance(dtype, str) else None,
+        linear=_read_linear(fields, layers) if kind in _LINEAR_TYPES else None,
+    )
+
+
+def _read_linear(fields: _Fields, layers: int) -> LinearShape:
+    every = fields.count("full_attention_interval")
+    return LinearShape(
+        num_layers=layers - layers // every,
+        num_key_heads=fields.count("linear_num_key_heads"),
+        num_value_heads=fields.count("linear_num_value_heads"),
+        key_head_dim=fields.count("linear_key_head_dim"),
+        value_head_dim=fields.count("linear_value_head_dim"),
     )
 
 
@@ -234,23 +266,25 @@ def _head_dim(fields: _Fields, hidden: int, heads: int) -> int:
 
 
 def _read_moe(fields: _Fields, kind: str, layers: int) -> MoeShape:
-    # In Mixtral and gpt-oss the plain width is the expert's.
-    own = "intermediate_size" if kind in ("mixtral", "gpt_oss") else "moe_intermediate_size"
+    own = "intermediate_size" if kind in _PLAIN_WIDTH_TYPES else "moe_intermediate_size"
     width = fields.count(own)
     shared = 0
     num_layers = layers
-    if kind in _MLA_TYPES:
+    if kind in _FIRST_DENSE_TYPES:
         first = fields.count("first_k_dense_replace", default=0, least=0)
         every = fields.count("moe_layer_freq", default=1)
         num_layers = sum(1 for i in range(layers) if i >= first and i % every == 0)
         shared = width * fields.count("n_shared_experts", default=0, least=0)
-    elif kind in ("qwen2_moe", "qwen3_moe"):
+    elif kind == "llama4_text":
+        num_layers = layers // fields.count("interleave_moe_layer_step", default=1)
+        shared = width
+    elif kind in ("qwen3_moe", *_SHARED_GATE_TYPES):
         every = fields.count("decoder_sparse_step", default=1)
         dense = fields.values.get("mlp_only_layers") or []
         if not isinstance(dense, list | tuple):
             raise fields.error("mlp_only_layers", f"is {dense!r:.40}", "a list of layer numbers")
         num_layers = sum(1 for i in range(layers) if i not in dense and (i + 1) % every == 0)
-        if kind == "qwen2_moe":
+        if kind in _SHARED_GATE_TYPES:
             shared = fields.count("shared_expert_intermediate_size", least=0)
     experts = fields.count("n_routed_experts", "num_experts", "num_local_experts")
     active = fields.count("num_experts_per_tok", "experts_per_token")
@@ -262,8 +296,8 @@ def _read_moe(fields: _Fields, kind: str, layers: int) -> MoeShape:
         experts_per_token=active,
         intermediate_size=width,
         shared_intermediate_size=shared,
-        shared_gate=kind == "qwen2_moe",
-        router_bias=kind in ("deepseek_v3", "kimi_k2", "gpt_oss"),
+        shared_gate=kind in _SHARED_GATE_TYPES,
+        router_bias=kind in _ROUTER_BIAS_TYPES,
     )
 
 
