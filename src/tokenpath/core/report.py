@@ -156,6 +156,8 @@ class ShownTable:
     """More than `len(rows)` when the tail was left out."""
     note: str | None = None
     """A remark under the table."""
+    is_lead: bool = False
+    """Whether it is part of the answer: shown right after it, not only with the details."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Report:
     """An answer and everything it stands on, in the order in which it is shown."""
 
     verb: str
-    """`explain`, `inspect`."""
+    """`explain`, `inspect`, `simulate`."""
     headline: str
     """What was looked at, in one line: engine, devices, steps, wall, quality."""
     answer: Sequence[str]

@@ -214,6 +214,7 @@ def _table(table: ShownTable, most: int) -> dict[str, Any]:
         "rows": [[_cell(cell) for cell in row] for row in rows],
         "num_rows_in_all": max(int(table.num_rows_in_all), len(table.rows)),
         "note": table.note,
+        "is_lead": table.is_lead,
     }
 
 

@@ -302,6 +302,7 @@
   }
 
   showHero();
+  data.tables.filter((table) => table.is_lead).forEach(showTable);
   showFunnel();
   showOverview("devices", "Devices", data.devices, "devices");
   showOverview("requests", "Requests", data.requests, "latencies");
@@ -309,7 +310,7 @@
   showDismissed();
   showNotes();
   showOverview("steps", "Steps", data.steps, "steps");
-  data.tables.forEach(showTable);
+  data.tables.filter((table) => !table.is_lead).forEach(showTable);
   showTimeline();
   showFacts();
   document.documentElement.dataset.ready = "true";

@@ -41,11 +41,13 @@ def render(report: Report, *, width: int = 80, color: bool = False, details: boo
     """The report as text, each line at most `width` cells (at least 40), ending in a line feed.
 
     Without `color` it is plain text; with it bars are solid and ANSI colours mark what time went into.
-    `details` adds the funnel of each device and step and the tables (idle causes, kernels, host).
+    `details` adds the funnel of each device and step and the tables (idle causes, kernels, host)
+    that are not part of the answer.
     """
     width = max(width, MIN_WIDTH)
     sections = [
         _head(report, width),
+        *(table_lines(table, width) for table in report.tables if table.is_lead),
         _funnel_section(report, width, color),
         _overview("by device", report.device_funnels, width),
         *(_funnel(funnel, width, color) for funnel in report.request_funnels),
@@ -56,7 +58,7 @@ def render(report: Report, *, width: int = 80, color: bool = False, details: boo
     if details:
         sections += [_funnel(funnel, width, color) for funnel in report.device_funnels]
         sections.append(_overview("by step", report.step_funnels[:MAX_STEP_FUNNELS], width))
-        sections += [table_lines(table, width) for table in report.tables]
+        sections += [table_lines(table, width) for table in report.tables if not table.is_lead]
     return _write(sections, width, color)
 
 
