@@ -1,0 +1,203 @@
+"""One engine instance: its schedulers, the latency of its steps, and the steps it has in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.core.errors import InputError
+from tokenpath.engine.scheduler import Decision, Scheduler
+from tokenpath.simulate.recorder import Recorder, StepPart, StepTimes
+from tokenpath.simulate.step_cost import Curve, step_latency_ns
+from tokenpath.simulate.step_model import StepCurve
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """How an instance works through its steps."""
+
+    steps_in_flight: int = 1
+    """Steps that may be decided and not have run: 1, 2 with asynchronous (overlapped) scheduling, at least
+    the number of stages under pipeline parallelism."""
+    num_stages: int = 1
+    """Pipeline stages; each takes an equal part of a step's latency, and works on one step at a time."""
+    ready_ns: int = 0
+    """From when on it takes requests."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps_in_flight", 1), ("num_stages", 1), ("ready_ns", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed=f"{least} or more")
+
+
+@dataclass
+class Progress:
+    """How far each request of the workload is, on one stage."""
+
+    prompt_tokens: Int64s
+    """Of the workload."""
+    num_emitted: Int64s
+    """Tokens emitted so far."""
+    prefill_until: Int64s
+    """A share that begins below is prefill: the prompt, or what a preemption took."""
+    loaded_until: Int64s | None = None
+    """Tokens up to here are not computed: their KV comes from elsewhere. None: of no request."""
+
+    @classmethod
+    def of(cls, prompt_tokens: Int64s) -> Progress:
+        """Nothing has been computed."""
+        return cls(prompt_tokens, np.zeros(len(prompt_tokens), np.int64), prompt_tokens.copy())
+
+    def preempt(self, requests: Int64s) -> None:
+        """All KV of these requests is lost; all tokens but the last are to be computed again as prefill."""
+        again = np.maximum(self.num_emitted[requests] - 1, 0)
+        self.prefill_until[requests] = self.prompt_tokens[requests] + again
+        if self.loaded_until is not None:
+            self.loaded_until[requests] = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What replicas of one stage share: colocated ones, or prefill or decode instances."""
+
+    number: int
+    """0, or 1 for decode instances."""
+    progress: Progress
+    """Of each request of the workload."""
+    recorder: Recorder
+    """Where steps go."""
+
+
+def step_features(before: Int64s, tokens: Int64s, is_prefill: Bools) -> list[int]:
+    """`FEATURES` of a step from its shares: tokens computed before, tokens computed, phase.
+
+    A share without tokens counts nowhere.
+    """
+    prefill, decode = is_prefill & (tokens > 0), ~is_prefill & (tokens > 0)
+    c, n = before[prefill], tokens[prefill]
+    return [
+        len(n),
+        int(n.sum()),
+        int(c.sum()),
+        int((n * c + n * (n + 1) // 2).sum()),
+        int(decode.sum()),
+        int(tokens[decode].sum()),
+        int((before[decode] + tokens[decode]).sum()),
+    ]
+
+
+class Replica:
+    """One engine instance.
+
+    With several schedulers they step together (data-parallel attention): a step lasts as long as its
+    longest part, and a scheduler without work waits for the others.
+    """
+
+    def __init__(
+        self,
+        schedulers: Sequence[Scheduler],
+        curve: StepCurve,
+        settings: ReplicaSettings | None = None,
+    ) -> None:
+        """`curve` gives the latency of one pass through all stages."""
+        if not schedulers:
+            raise InputError("a replica without a scheduler", allowed="one or more")
+        self.schedulers = tuple(schedulers)
+        self.settings = settings or ReplicaSettings()
+        self.first_endpoint = 0
+        """Number of its first scheduler among all of the cluster, which sets it."""
+        self._curve = Curve.of(curve)
+        self._in_flight: deque[tuple[StepTimes, list[StepPart]]] = deque()
+        self._stage_free_ns = [0] * self.settings.num_stages
+        self._num_preempted = [0] * len(self.schedulers)
+        self.is_asked = False
+        """Whether it will be asked to decide at this moment anyway."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another step may be decided."""
+        return len(self._in_flight) < self.settings.steps_in_flight
+
+    def decide(self, now_ns: int, stage: Stage) -> int | None:
+        """Decide one step; when it will have run, None when there is nothing to do."""
+        parts: list[StepPart] = []
+        latency_ns = 0
+        for rank in range(len(self.schedulers)):
+            decision = self._decision(rank, now_ns, stage)
+            if decision is None:
+                continue
+            part = self._part(rank, decision, stage.progress)
+            latency_ns = max(latency_ns, step_latency_ns(*self._curve, part.features))
+            parts.append(part)
+        if not parts:
+            return None
+        start_ns, end_ns = self._run(now_ns, latency_ns)
+        self._in_flight.append((StepTimes(now_ns, start_ns, end_ns), parts))
+        return end_ns
+
+    def complete(self, now_ns: int, stage: Stage) -> list[int]:
+        """The oldest step in flight has run: the requests that ended with it, in order."""
+        times, parts = self._in_flight.popleft()
+        finished: list[int] = []
+        for part in parts:
+            scheduler = self.schedulers[part.endpoint - self.first_endpoint]
+            outcome = scheduler.complete(part.decision, now_ns)
+            stage.progress.num_emitted[part.decision.request] += outcome.num_emitted
+            stage.recorder.step(part, times, outcome, stage.number)
+            finished += outcome.finished.tolist()
+        return finished
+
+    def _decision(self, rank: int, now_ns: int, stage: Stage) -> Decision | None:
+        """The scheduler's next decision with work in it; None where it has none."""
+        while True:
+            decision = self.schedulers[rank].schedule(now_ns)
+            if len(decision.preempted):
+                self._num_preempted[rank] += len(decision.preempted)
+                stage.recorder.preempt(decision, stage.number)
+                stage.progress.preempt(decision.preempted)
+            if len(decision.request):
+                return decision
+            # A decision that only took blocks away may let the next one admit somebody.
+            if not len(decision.preempted):
+                return None
+
+    def _part(self, rank: int, decision: Decision, progress: Progress) -> StepPart:
+        request, scheduler = decision.request, self.schedulers[rank]
+        before, tokens = decision.num_computed_before, decision.num_tokens
+        if progress.loaded_until is not None:
+            skipped = np.clip(progress.loaded_until[request] - before, 0, tokens)
+            before, tokens = before + skipped, tokens - skipped
+        is_prefill = before < progress.prefill_until[request]
+        part = StepPart(
+            self.first_endpoint + rank,
+            decision,
+            before,
+            tokens,
+            is_prefill,
+            step_features(before, tokens, is_prefill),
+            scheduler.num_running,
+            scheduler.num_waiting,
+            self._num_preempted[rank],
+            scheduler.num_usable_blocks - scheduler.num_free_blocks,
+        )
+        self._num_preempted[rank] = 0
+        return part
+
+    def _run(self, now_ns: int, latency_ns: int) -> tuple[int, int]:
+        """Start and end of a step decided now: each stage takes it when it is rid of the one before."""
+        num_stages = len(self._stage_free_ns)
+        share, rest = divmod(latency_ns, num_stages)
+        start_ns = at = max(now_ns, self._stage_free_ns[0])
+        for stage in range(num_stages):
+            # No stage takes no time: then ends of steps would no longer tell their order.
+            length = max(1, share + (stage < rest))
+            at = max(at, self._stage_free_ns[stage]) + length
+            self._stage_free_ns[stage] = at
+        return start_ns, at
