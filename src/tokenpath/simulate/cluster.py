@@ -10,7 +10,7 @@ from tokenpath.core.errors import InputError
 from tokenpath.engine.scheduler import EngineRequest
 from tokenpath.simulate.loop import COMPLETE, JOIN, RELEASE, SCHEDULE, Event
 from tokenpath.simulate.recorder import Recorder
-from tokenpath.simulate.replica import Progress, Replica, Stage
+from tokenpath.simulate.replica import Progress, Rank, Replica, Stage
 from tokenpath.simulate.router import Endpoint, RoundRobin, Router
 from tokenpath.simulate.workload.workload import Workload
 
@@ -69,13 +69,15 @@ class Colocated:
         self._stage = Stage(0, Progress.of(workload.prompt_tokens), recorder)
         self.endpoints: list[Endpoint] = []
         """Every scheduler, by number."""
+        self._ranks: list[Rank] = []
         self._replica_of: list[int] = []
         self._endpoint_of = np.full(workload.num_requests, -1, np.int64)
         for index, replica in enumerate(self._replicas):
             replica.first_endpoint = len(self.endpoints)
-            for scheduler in replica.schedulers:
+            for rank in replica.ranks:
                 is_ready = replica.settings.ready_ns == 0
-                self.endpoints.append(Endpoint(len(self.endpoints), scheduler, is_ready))
+                self.endpoints.append(Endpoint(len(self.endpoints), rank.scheduler, is_ready))
+                self._ranks.append(rank)
                 self._replica_of.append(index)
         self.num_finished = 0
         """Requests that ended, refused ones included."""
@@ -101,7 +103,7 @@ class Colocated:
         endpoint = self._router.choose(asked, self._requests.session[request], ready)
         self._stage.recorder.queue(request, endpoint.number, now_ns)
         try:
-            endpoint.scheduler.add(asked)
+            self._ranks[endpoint.number].add(asked)
         except InputError as error:
             self.refusals.append((request, error.what))
             self._stage.recorder.reject(request, now_ns)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.core.units import INT64_MIN
-from tokenpath.engine.scheduler import Decision, Kind, Outcome
+from tokenpath.engine.scheduler import Decision, Kind
 from tokenpath.simulate.step_model import NUM_FEATURES
 
 Int64s = NDArray[np.int64]
@@ -165,7 +165,9 @@ class StepPart:
     endpoint: int
     """Number of the scheduler in the cluster."""
     decision: Decision
-    """What it decided."""
+    """What it decided, in its own numbers of requests."""
+    request: Int64s
+    """Request of the workload, by entry of the decision."""
     num_computed_before: Int64s
     """As in the decision, but what was loaded from elsewhere counts as computed before."""
     num_tokens: Int64s
@@ -227,25 +229,32 @@ class Recorder:
         self.requests[stage].is_rejected[request] = True
         self.requests[stage].finished_ns[request] = now_ns
 
-    def preempt(self, decision: Decision, stage: int = 0) -> None:
-        """A decision took requests' blocks; no request twice in one decision."""
-        self.requests[stage].num_preemptions[decision.preempted] += 1
+    def preempt(self, requests: Int64s, stage: int = 0) -> None:
+        """A decision took the blocks of these requests, each named once."""
+        self.requests[stage].num_preemptions[requests] += 1
 
-    def step(self, part: StepPart, times: StepTimes, outcome: Outcome, stage: int = 0) -> None:
-        """A step has run: what one scheduler had in it, and what came of that."""
+    def step(
+        self,
+        part: StepPart,
+        times: StepTimes,
+        num_emitted: Int64s,
+        finished: Int64s,
+        stage: int = 0,
+    ) -> None:
+        """A step has run: what one scheduler had in it, tokens emitted by entry, requests that ended."""
         rows, decision = self.requests[stage], part.decision
         is_new = decision.kind == _NEW
-        admitted = decision.request[is_new]
+        admitted = part.request[is_new]
         rows.scheduled_ns[admitted] = times.decided_ns
         rows.cached_tokens[admitted] = decision.num_cached[is_new]
-        gives = outcome.num_emitted > 0
-        giving = decision.request[gives]
-        rows.output_tokens[giving] += outcome.num_emitted[gives]
+        gives = num_emitted > 0
+        giving = part.request[gives]
+        rows.output_tokens[giving] += num_emitted[gives]
         rows.last_token_ns[giving] = times.end_ns
         rows.first_token_ns[giving[rows.first_token_ns[giving] == NOT_SEEN]] = times.end_ns
-        rows.finished_ns[outcome.finished] = times.end_ns
+        rows.finished_ns[finished] = times.end_ns
         if self.keeps_shares:
-            self._add_shares(part, outcome)
+            self._add_shares(part, num_emitted)
         values = (
             part.endpoint,
             times.decided_ns,
@@ -274,18 +283,17 @@ class Recorder:
             shares = ShareRows.join(self._shares)
         return RunRows(tuple(self.requests), steps, shares)
 
-    def _add_shares(self, part: StepPart, outcome: Outcome) -> None:
-        decision = part.decision
-        size = len(decision.request)
+    def _add_shares(self, part: StepPart, num_emitted: Int64s) -> None:
+        size = len(part.request)
         self._shares.append(
             ShareRows(
                 np.full(size, len(self._steps["end_ns"])),
-                decision.request,
+                part.request,
                 part.is_prefill,
                 part.num_tokens,
                 part.num_computed_before,
-                outcome.num_emitted,
-                decision.kind == _RESUMED,
+                num_emitted,
+                part.decision.kind == _RESUMED,
             )
         )
         self._num_shares += size

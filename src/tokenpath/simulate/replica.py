@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.core.errors import InputError
-from tokenpath.engine.scheduler import Decision, Scheduler
+from tokenpath.engine.scheduler import Decision, EngineRequest, Scheduler
 from tokenpath.simulate.recorder import Recorder, StepPart, StepTimes
 from tokenpath.simulate.step_cost import Curve, step_latency_ns
 from tokenpath.simulate.step_model import StepCurve
@@ -93,6 +93,30 @@ def step_features(before: Int64s, tokens: Int64s, is_prefill: Bools) -> list[int
     ]
 
 
+class Rank:
+    """A scheduler and the numbers of its requests, which it counts itself: 0, 1, ... in order of arrival."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.num_preempted = 0
+        """Preemptions since the last step."""
+        self._requests = np.empty(16, np.int64)
+        self._num_requests = 0
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request of the workload; InputError for one that can never run."""
+        number = self._num_requests
+        self.scheduler.add(replace(request, index=number))
+        if number == len(self._requests):
+            self._requests = np.concatenate((self._requests, np.empty_like(self._requests)))
+        self._requests[number] = request.index
+        self._num_requests += 1
+
+    def requests(self, numbers: Int64s) -> Int64s:
+        """Requests of the workload by the scheduler's numbers."""
+        return self._requests[numbers]
+
+
 class Replica:
     """One engine instance.
 
@@ -109,14 +133,13 @@ class Replica:
         """`curve` gives the latency of one pass through all stages."""
         if not schedulers:
             raise InputError("a replica without a scheduler", allowed="one or more")
-        self.schedulers = tuple(schedulers)
+        self.ranks = tuple(Rank(scheduler) for scheduler in schedulers)
         self.settings = settings or ReplicaSettings()
         self.first_endpoint = 0
         """Number of its first scheduler among all of the cluster, which sets it."""
         self._curve = Curve.of(curve)
         self._in_flight: deque[tuple[StepTimes, list[StepPart]]] = deque()
         self._stage_free_ns = [0] * self.settings.num_stages
-        self._num_preempted = [0] * len(self.schedulers)
         self.is_asked = False
         """Whether it will be asked to decide at this moment anyway."""
 
@@ -129,11 +152,11 @@ class Replica:
         """Decide one step; when it will have run, None when there is nothing to do."""
         parts: list[StepPart] = []
         latency_ns = 0
-        for rank in range(len(self.schedulers)):
-            decision = self._decision(rank, now_ns, stage)
+        for number, rank in enumerate(self.ranks):
+            decision = _decision(rank, now_ns, stage)
             if decision is None:
                 continue
-            part = self._part(rank, decision, stage.progress)
+            part = _part(self.first_endpoint + number, rank, decision, stage.progress)
             latency_ns = max(latency_ns, step_latency_ns(*self._curve, part.features))
             parts.append(part)
         if not parts:
@@ -145,50 +168,15 @@ class Replica:
     def complete(self, now_ns: int, stage: Stage) -> list[int]:
         """The oldest step in flight has run: the requests that ended with it, in order."""
         times, parts = self._in_flight.popleft()
-        finished: list[int] = []
+        ended: list[int] = []
         for part in parts:
-            scheduler = self.schedulers[part.endpoint - self.first_endpoint]
-            outcome = scheduler.complete(part.decision, now_ns)
-            stage.progress.num_emitted[part.decision.request] += outcome.num_emitted
-            stage.recorder.step(part, times, outcome, stage.number)
-            finished += outcome.finished.tolist()
-        return finished
-
-    def _decision(self, rank: int, now_ns: int, stage: Stage) -> Decision | None:
-        """The scheduler's next decision with work in it; None where it has none."""
-        while True:
-            decision = self.schedulers[rank].schedule(now_ns)
-            if len(decision.preempted):
-                self._num_preempted[rank] += len(decision.preempted)
-                stage.recorder.preempt(decision, stage.number)
-                stage.progress.preempt(decision.preempted)
-            if len(decision.request):
-                return decision
-            # A decision that only took blocks away may let the next one admit somebody.
-            if not len(decision.preempted):
-                return None
-
-    def _part(self, rank: int, decision: Decision, progress: Progress) -> StepPart:
-        request, scheduler = decision.request, self.schedulers[rank]
-        before, tokens = decision.num_computed_before, decision.num_tokens
-        if progress.loaded_until is not None:
-            skipped = np.clip(progress.loaded_until[request] - before, 0, tokens)
-            before, tokens = before + skipped, tokens - skipped
-        is_prefill = before < progress.prefill_until[request]
-        part = StepPart(
-            self.first_endpoint + rank,
-            decision,
-            before,
-            tokens,
-            is_prefill,
-            step_features(before, tokens, is_prefill),
-            scheduler.num_running,
-            scheduler.num_waiting,
-            self._num_preempted[rank],
-            scheduler.num_usable_blocks - scheduler.num_free_blocks,
-        )
-        self._num_preempted[rank] = 0
-        return part
+            rank = self.ranks[part.endpoint - self.first_endpoint]
+            outcome = rank.scheduler.complete(part.decision, now_ns)
+            finished = rank.requests(outcome.finished)
+            stage.progress.num_emitted[part.request] += outcome.num_emitted
+            stage.recorder.step(part, times, outcome.num_emitted, finished, stage.number)
+            ended += finished.tolist()
+        return ended
 
     def _run(self, now_ns: int, latency_ns: int) -> tuple[int, int]:
         """Start and end of a step decided now: each stage takes it when it is rid of the one before."""
@@ -201,3 +189,42 @@ class Replica:
             at = max(at, self._stage_free_ns[stage]) + length
             self._stage_free_ns[stage] = at
         return start_ns, at
+
+
+def _decision(rank: Rank, now_ns: int, stage: Stage) -> Decision | None:
+    """The scheduler's next decision with work in it; None where it has none."""
+    while True:
+        decision = rank.scheduler.schedule(now_ns)
+        if len(decision.preempted):
+            preempted = rank.requests(decision.preempted)
+            rank.num_preempted += len(preempted)
+            stage.recorder.preempt(preempted, stage.number)
+            stage.progress.preempt(preempted)
+        if len(decision.request):
+            return decision
+        # A decision that only took blocks away may let the next one admit somebody.
+        if not len(decision.preempted):
+            return None
+
+
+def _part(endpoint: int, rank: Rank, decision: Decision, progress: Progress) -> StepPart:
+    request, scheduler = rank.requests(decision.request), rank.scheduler
+    before, tokens = decision.num_computed_before, decision.num_tokens
+    if progress.loaded_until is not None:
+        skipped = np.clip(progress.loaded_until[request] - before, 0, tokens)
+        before, tokens = before + skipped, tokens - skipped
+    is_prefill = before < progress.prefill_until[request]
+    num_preempted, rank.num_preempted = rank.num_preempted, 0
+    return StepPart(
+        endpoint,
+        decision,
+        request,
+        before,
+        tokens,
+        is_prefill,
+        step_features(before, tokens, is_prefill),
+        scheduler.num_running,
+        scheduler.num_waiting,
+        num_preempted,
+        scheduler.num_usable_blocks - scheduler.num_free_blocks,
+    )
