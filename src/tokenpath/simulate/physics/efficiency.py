@@ -1,0 +1,150 @@
+"""The few numbers that physics does not give: how much of each peak is reached, and fixed times.
+
+Every number is a base times factors for the engine and for the generation of the part. All are fitted
+together to measured runs with priors (benchmarks/scoreboard/fit.py) and shipped in `fitted.json`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenpath.core.hardware import Hardware
+
+PRIORS: Mapping[str, tuple[float, float]] = {
+    "linear_memory": (0.80, 0.15),
+    "expert_memory": (0.60, 0.30),
+    "kv_memory": (0.60, 0.30),
+    "stream_memory": (0.60, 0.40),
+    "linear_compute": (0.60, 0.25),
+    "linear_compute_narrow": (0.50, 0.30),
+    "expert_compute": (0.40, 0.40),
+    "attention_compute": (0.40, 0.40),
+    "widening": (0.80, 0.40),
+    "layer_ns": (15e3, 0.50),
+    "mixed_layer_ns": (15e3, 0.70),
+    "moe_layer_ns": (15e3, 0.60),
+    "all_reduce_ns": (6e3, 0.50),
+    "exchange_ns": (20e3, 0.60),
+    "link": (0.50, 0.50),
+    "imbalance": (1.15, 0.15),
+    "step_ns": (0.8e6, 0.70),
+    "request_ns": (8e3, 0.70),
+    "prefill_request_ns": (1.0e6, 0.80),
+    "frontend_ns": (8e6, 0.60),
+}
+"""Base value and spread (standard deviation of its logarithm) before any measurement.
+
+`*_memory`, `*_compute`, `link`: reached share of the peak. `linear_compute_narrow`: the same in 8 and 4
+bits. `widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
+layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `all_reduce_ns` per doubling
+of the group. `step_ns`, `request_ns`: scheduling and sampling of a step, per request; `prefill_request_ns`:
+a new request in a step. `frontend_ns`: server and client beside the engine until the first token.
+"""
+BY_ENGINE = (
+    "linear_memory",
+    "expert_memory",
+    "layer_ns",
+    "mixed_layer_ns",
+    "moe_layer_ns",
+    "all_reduce_ns",
+    "exchange_ns",
+    "step_ns",
+    "request_ns",
+    "prefill_request_ns",
+    "frontend_ns",
+    "linear_compute",
+    "expert_compute",
+)
+"""Numbers that have a factor per engine."""
+BY_GENERATION = (
+    "linear_memory",
+    "expert_memory",
+    "kv_memory",
+    "linear_compute",
+    "linear_compute_narrow",
+    "expert_compute",
+    "attention_compute",
+    "layer_ns",
+    "moe_layer_ns",
+    "all_reduce_ns",
+)
+"""Numbers that have a factor for generations other than Hopper."""
+ENGINE_SPREAD = 0.35
+GENERATION_SPREAD = 0.25
+GENERATIONS = ("ampere", "ada", "blackwell")
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """The numbers of one deployment, resolved."""
+
+    linear_memory: float
+    expert_memory: float
+    kv_memory: float
+    stream_memory: float
+    linear_compute: float
+    linear_compute_narrow: float
+    expert_compute: float
+    attention_compute: float
+    widening: float
+    layer_ns: float
+    mixed_layer_ns: float
+    moe_layer_ns: float
+    all_reduce_ns: float
+    exchange_ns: float
+    link: float
+    imbalance: float
+    step_ns: float
+    request_ns: float
+    prefill_request_ns: float
+    frontend_ns: float
+    decode_scale: float = 1.0
+    """Measured over predicted time of decode for this class of deployment, shrunk; 1: none measured."""
+    prefill_scale: float = 1.0
+    """The same of what prefill adds."""
+
+
+def parameter_names() -> list[str]:
+    """Names of the fitted logarithms, in order: bases, then `name|engine`, then `name|generation`."""
+    names = list(PRIORS)
+    names += [f"{name}|{engine}" for name in BY_ENGINE for engine in ("vllm", "sglang", "trtllm")]
+    names += [f"{name}|{gen}" for name in BY_GENERATION for gen in GENERATIONS]
+    return names
+
+
+def prior(name: str) -> tuple[float, float]:
+    """Mean and standard deviation of a fitted logarithm."""
+    base, _, group = name.partition("|")
+    if not group:
+        mean, spread = PRIORS[base]
+        return math.log(mean), spread
+    return 0.0, GENERATION_SPREAD if group in GENERATIONS else ENGINE_SPREAD
+
+
+def generation(hw: Hardware) -> str | None:
+    """Generation of a part; None: Hopper, what the bases stand for, or none that was measured."""
+    name = hw.key
+    for prefix, gen in (
+        (("a100", "a10", "a30"), "ampere"),
+        (("l4", "l40", "rtx-4090"), "ada"),
+        (("b200", "b300", "gb200", "gb300", "rtx-pro"), "blackwell"),
+    ):
+        if name.startswith(prefix):
+            return gen
+    return None
+
+
+def resolve(
+    logs: Mapping[str, float], engine: str, gen: str | None, cell: tuple[float, float] = (0.0, 0.0)
+) -> Efficiency:
+    """The numbers of an engine on a generation; `cell`: logarithms of the two scales."""
+    values = {}
+    for name in PRIORS:
+        total = logs.get(name, prior(name)[0])
+        total += logs.get(f"{name}|{engine}", 0.0)
+        if gen is not None:
+            total += logs.get(f"{name}|{gen}", 0.0)
+        values[name] = math.exp(total)
+    return Efficiency(**values, decode_scale=math.exp(cell[0]), prefill_scale=math.exp(cell[1]))
