@@ -187,6 +187,35 @@ class RequestRows:
             )
         return True
 
+    def take(
+        self,
+        arrival: Int64s,
+        unit_ns: int,
+        prompt_tokens: Int64s,
+        output_tokens: Int64s,
+        num_ids: Int64s,
+        ids: Int64s,
+    ) -> bool:
+        """Take whole columns; False, and nothing taken, where a row would be left out or cut."""
+        tokens = np.concatenate((prompt_tokens, output_tokens))
+        most = -(-(prompt_tokens + output_tokens) // self.granule_tokens)
+        is_usual = (
+            0 < len(arrival) <= MAX_REQUESTS
+            and len(ids) <= MAX_IDS
+            and tokens.min() >= 1
+            and tokens.max() <= MAX_TOKENS
+            and abs(int(arrival.max())) <= MAX_TIME_NS // unit_ns
+            and abs(int(arrival.min())) <= MAX_TIME_NS // unit_ns
+            and bool((num_ids <= most).all())
+        )
+        if is_usual:
+            self.arrival_ns = array("q", (arrival * unit_ns).tobytes())
+            self.prompt_tokens = array("q", prompt_tokens.tobytes())
+            self.output_tokens = array("q", output_tokens.tobytes())
+            self.num_ids = array("q", num_ids.tobytes())
+            self.ids = array("q", ids.tobytes())
+        return is_usual
+
     def workload(self, name: str, state: str = "measured") -> Workload:
         """The rows in order of arrival, from 0 on. DamagedInput if there is none."""
         if not self.arrival_ns:
