@@ -110,6 +110,7 @@ class Colocated:
             self.num_finished += 1
             return [(now_ns + self._round_trip_ns, RELEASE, request)]
         endpoint.num_outstanding += 1
+        endpoint.outstanding_tokens += asked.prompt_tokens
         self._endpoint_of[request] = endpoint.number
         return self._ask(self._replica_of[endpoint.number], now_ns)
 
@@ -129,7 +130,9 @@ class Colocated:
         """The oldest step in flight has run; requests that ended are told to their clients."""
         finished = self._replicas[replica].complete(now_ns, self._stage)
         for request in finished:
-            self.endpoints[self._endpoint_of[request]].num_outstanding -= 1
+            endpoint = self.endpoints[self._endpoint_of[request]]
+            endpoint.num_outstanding -= 1
+            endpoint.outstanding_tokens -= int(self._stage.progress.prompt_tokens[request])
         self.num_finished += len(finished)
         events = [(now_ns + self._round_trip_ns, RELEASE, request) for request in finished]
         return events + self._ask(replica, now_ns)
