@@ -5,6 +5,7 @@ result = explain(["run/rank0.json.gz"])
 print(result.report.answer)
 """
 
+from tokenpath.api.calibrate import Calibrated, calibrate
 from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
@@ -14,10 +15,12 @@ from tokenpath.explain.pages import about, codes
 from tokenpath.explain.request import WindowRequest
 
 __all__ = [
+    "Calibrated",
     "Explained",
     "Threaded",
     "WindowRequest",
     "about",
+    "calibrate",
     "codes",
     "convert",
     "explain",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import convert, explain, inspect, thread
+from tokenpath.cli import calibrate, convert, explain, inspect, thread
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, thread, inspect, convert):
+    for module in (explain, thread, inspect, convert, calibrate):
         module.add_command(commands)
     return parser
 
