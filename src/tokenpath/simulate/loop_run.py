@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpath.core.errors import InputError, UsageError
 from tokenpath.simulate.cluster import Colocated
@@ -11,7 +11,8 @@ from tokenpath.simulate.loop import run_events
 from tokenpath.simulate.loop_clients import WorkloadClients
 from tokenpath.simulate.recorder import DETAILS, Recorder, RunRows, ShareSink
 from tokenpath.simulate.replica import Replica
-from tokenpath.simulate.router import Router
+from tokenpath.simulate.router import Endpoint, Router
+from tokenpath.simulate.transfer import Disaggregated, TransferSettings
 from tokenpath.simulate.workload.workload import Workload
 
 
@@ -45,24 +46,63 @@ def simulate_workload(
     Replicas are used up: their schedulers hold the state of this run. InputError when requests are left
     that no event will ever reach.
     """
+    recorder = _recorder(workload, detail, sink)
+    cluster = Colocated(workload, replicas, recorder, router, round_trip_ns=round_trip_ns)
+    return _run(workload, cluster, recorder)
+
+
+def simulate_disaggregated(
+    workload: Workload,
+    prefill: Sequence[Replica],
+    decode: Sequence[Replica],
+    transfer: TransferSettings,
+    *,
+    prefill_router: Router | None = None,
+    decode_router: Router | None = None,
+    detail: str = "step",
+    sink: ShareSink | None = None,
+    round_trip_ns: int = 0,
+) -> Simulated:
+    """The same with separate prefill and decode replicas and a transfer of KV between them."""
+    recorder = _recorder(workload, detail, sink, num_stages=2)
+    cluster = Disaggregated(
+        workload,
+        prefill,
+        decode,
+        recorder,
+        transfer,
+        prefill_router=prefill_router,
+        decode_router=decode_router,
+        round_trip_ns=round_trip_ns,
+    )
+    done = _run(workload, cluster, recorder)
+    return replace(done, rows=replace(done.rows, users=cluster.user_tokens()))
+
+
+def _recorder(
+    workload: Workload, detail: str, sink: ShareSink | None, num_stages: int = 1
+) -> Recorder:
     if detail not in DETAILS:
         raise UsageError(f"detail {detail!r}", allowed=", ".join(DETAILS))
-    recorder = Recorder(workload.num_requests, keeps_shares=detail != "request", sink=sink)
+    keeps_shares = detail != "request"
+    return Recorder(workload.num_requests, num_stages, keeps_shares, sink)
+
+
+def _run(workload: Workload, cluster: Colocated | Disaggregated, recorder: Recorder) -> Simulated:
     clients = WorkloadClients(workload)
-    cluster = Colocated(workload, replicas, recorder, router, round_trip_ns=round_trip_ns)
     end_ns = run_events(clients, cluster)
-    _refuse_stuck(clients.num_sent - cluster.num_finished, cluster)
+    _refuse_stuck(clients.num_sent - cluster.num_finished, cluster.endpoints)
     return Simulated(
         recorder.finish(), end_ns, clients.num_sent, cluster.num_finished, cluster.refusals
     )
 
 
-def _refuse_stuck(num_left: int, cluster: Colocated) -> None:
+def _refuse_stuck(num_left: int, endpoints: Sequence[Endpoint]) -> None:
     if num_left == 0:
         return
     free = ", ".join(
         f"{endpoint.scheduler.num_free_blocks} of {endpoint.scheduler.num_usable_blocks}"
-        for endpoint in cluster.endpoints
+        for endpoint in endpoints
     )
     raise InputError(
         f"{num_left} requests wait for ever: no scheduler lets any of them run",

@@ -146,6 +146,16 @@ class ShareSink(Protocol):
 
 
 @dataclass(frozen=True)
+class UserTokens:
+    """What left for clients, by request, where that is not what one engine emitted."""
+
+    first_token_ns: Int64s
+    """When the first token left; NOT_SEEN for none."""
+    output_tokens: Int64s
+    """Tokens in all."""
+
+
+@dataclass(frozen=True)
 class RunRows:
     """A whole run."""
 
@@ -154,8 +164,8 @@ class RunRows:
     steps: StepRows
     shares: ShareRows | None
     """None: not recorded, or given to a sink."""
-    user_token_ns: Int64s | None = None
-    """When each request's first token left for its client; None: with the step that emitted it."""
+    users: UserTokens | None = None
+    """None: what engines emitted went to clients as it was."""
 
 
 @dataclass(frozen=True, slots=True)

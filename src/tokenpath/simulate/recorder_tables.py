@@ -22,6 +22,7 @@ from tokenpath.simulate.recorder import (
     RunRows,
     ShareRows,
     StepRows,
+    UserTokens,
 )
 from tokenpath.simulate.workload.workload import Workload
 
@@ -209,7 +210,7 @@ def _number(endpoint: Int64s, num_endpoints: int) -> Int64s:
 
 def _requests(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     parts = [_of_stage(stage, workload) for stage in rows.requests]
-    if facts.send_ns or facts.deliver_ns or rows.user_token_ns is not None:
+    if facts.send_ns or facts.deliver_ns or rows.users is not None:
         parts.append(_of_clients(rows, workload, facts))
     table: pa.Table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
     return table
@@ -244,13 +245,12 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     """What clients saw: engines' times moved by the way there and back."""
     first, last = rows.requests[0], rows.requests[-1]
     seen = np.flatnonzero(first.endpoint != NO_ENDPOINT)
-    token = first.first_token_ns if rows.user_token_ns is None else rows.user_token_ns
+    users = rows.users or UserTokens(first.first_token_ns, first.output_tokens)
     ends = [np.where(stage.is_rejected, NOT_SEEN, stage.last_token_ns) for stage in rows.requests]
-    output = np.maximum.reduce([stage.output_tokens for stage in rows.requests])
     is_done = (last.finished_ns != NOT_SEEN) & ~last.is_rejected
     times = {
-        "first_token_ns": token,
-        "last_token_ns": np.maximum.reduce([token, *ends]),
+        "first_token_ns": users.first_token_ns,
+        "last_token_ns": np.maximum.reduce([users.first_token_ns, *ends]),
         "finished_ns": np.where(is_done, last.finished_ns, NOT_SEEN),
     }
     return build_table(
@@ -260,7 +260,7 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
             "arrival_ns": first.queued_ns[seen] - facts.send_ns,
             **{name: _later(values[seen], facts.deliver_ns) for name, values in times.items()},
             "prompt_tokens": workload.prompt_tokens[seen],
-            "output_tokens": output[seen],
+            "output_tokens": users.output_tokens[seen],
         },
     )
 

@@ -73,6 +73,8 @@ class Stage:
     """Of each request of the workload."""
     recorder: Recorder
     """Where steps go."""
+    emits: bool = True
+    """Whether its tokens go to anybody; False for prefill whose token is computed again."""
 
 
 def step_features(before: Int64s, tokens: Int64s, is_prefill: Bools) -> list[int]:
@@ -173,8 +175,9 @@ class Replica:
             rank = self.ranks[part.endpoint - self.first_endpoint]
             outcome = rank.scheduler.complete(part.decision, now_ns)
             finished = rank.requests(outcome.finished)
-            stage.progress.num_emitted[part.request] += outcome.num_emitted
-            stage.recorder.step(part, times, outcome.num_emitted, finished, stage.number)
+            emitted = outcome.num_emitted if stage.emits else np.zeros_like(outcome.num_emitted)
+            stage.progress.num_emitted[part.request] += emitted
+            stage.recorder.step(part, times, emitted, finished, stage.number)
             ended += finished.tolist()
         return ended
 
