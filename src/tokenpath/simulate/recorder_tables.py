@@ -29,7 +29,7 @@ from tokenpath.simulate.workload.workload import Workload
 READER_VERSION = 1
 """1: first release."""
 _PHASES = ("prefill", "decode", "mixed")
-_GAUGES = (("requests.running", "request"), ("requests.waiting", "request"), ("kv.usage", "ratio"))
+_GAUGES = ("requests.running", "requests.waiting", "kv.usage")
 SAMPLE_INTERVAL_NS = NS_PER_S
 """Between two samples of the counters."""
 
@@ -314,11 +314,12 @@ def _samples(steps: StepRows, facts: RunFacts) -> pa.Table:
         {
             "source_id": np.zeros(size, np.int32),
             "at_ns": joined["at"],
-            "name": dictionary(joined["name"], [name for name, _ in _GAUGES]),
-            "source_name": dictionary(joined["name"], [name for name, _ in _GAUGES]),
+            "name": dictionary(joined["name"], _GAUGES),
+            "source_name": dictionary(joined["name"], _GAUGES),
             "kind": _constant("gauge", size),
             "labels": dictionary(joined["label"], labels),
             "value": joined["value"],
-            "unit": dictionary(joined["name"], [unit for _, unit in _GAUGES]),
+            # A dictionary that held a text twice would not be written as the same bytes each time.
+            "unit": dictionary((joined["name"] == 2).astype(np.int32), ["request", "ratio"]),
         },
     )
