@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from llvmlite import binding
+    from numba.core.types import Type
 
 Argument = int | NDArray[np.generic]
 """What a loop may take: integers, and C-contiguous arrays."""
@@ -104,14 +105,18 @@ def compile_function(function: Callable[..., object], signature: tuple[str, ...]
     """Compile a function with numba for arguments of these types."""
     import numba
 
-    types = []
-    for name in signature:
-        scalar, _, dimensions = name.partition(":")
-        kind = getattr(numba, scalar)
-        types.append(numba.types.Array(kind, int(dimensions), "C") if dimensions else kind)
     dispatcher = numba.njit(nogil=True)(function)
-    dispatcher.compile(tuple(types))
+    dispatcher.compile(tuple(numba_type(name) for name in signature))
     return library_of(cast("Overload", next(iter(dispatcher.overloads.values()))))
+
+
+def numba_type(name: str) -> Type:
+    """Numba's type for a name as in `signature_of`."""
+    import numba
+
+    scalar, _, dimensions = name.partition(":")
+    kind = getattr(numba, scalar)
+    return numba.types.Array(kind, int(dimensions), "C") if dimensions else kind
 
 
 class _CodeLibrary(Protocol):
@@ -233,18 +238,43 @@ class MachineCode:
             raise TypeError(f"the loop takes {self._signature}, not {signature_of(arguments)}")
         flat: list[int | None] = []
         for argument in arguments:
-            if not isinstance(argument, np.ndarray):
-                flat.append(argument)
-                continue
-            if not argument.flags.c_contiguous:
-                raise TypeError("the loop takes C-contiguous arrays")
-            flat += [None, None, argument.size, argument.itemsize, argument.ctypes.data]
-            flat += [*argument.shape, *argument.strides]
+            flat += _flattened(argument) if isinstance(argument, np.ndarray) else [argument]
+        return self._run(flat)
+
+    def bind(self, *arrays: NDArray[np.generic]) -> Callable[..., int]:
+        """The function with its last arguments fixed; what remains are integers.
+
+        For loops called so often that taking arrays apart would cost more than the loop. The arrays are
+        kept alive, and must stay the arrays that they are (no `resize`).
+        """
+        num_integers = len(self._signature) - len(arrays)
+        wanted = ("int64",) * num_integers + signature_of(arrays)
+        if wanted != self._signature:
+            raise TypeError(f"the loop takes {self._signature}, not {wanted}")
+        flat = [part for array in arrays for part in _flattened(array)]
+
+        def run(*integers: int) -> int:
+            if len(integers) != num_integers:
+                raise TypeError(f"the loop takes {num_integers} integers, not {len(integers)}")
+            return self._run([*integers, *flat])
+
+        run.__dict__["arrays"] = arrays
+        return run
+
+    def _run(self, flat: list[int | None]) -> int:
         result, exception = ctypes.c_int64(), ctypes.c_void_p()
         status = self._native(ctypes.byref(result), ctypes.byref(exception), *flat)
         if status != 0:
             raise RuntimeError(f"a compiled loop ended with status {status}")
         return result.value
+
+
+def _flattened(array: NDArray[np.generic]) -> list[int | None]:
+    """An array as numba takes it: parent, meminfo, size, item size, data, shape, strides."""
+    if not array.flags.c_contiguous:
+        raise TypeError("the loop takes C-contiguous arrays")
+    head = [None, None, array.size, array.itemsize, array.ctypes.data]
+    return [*head, *array.shape, *array.strides]
 
 
 def _native_types(name: str) -> list[type[ctypes.c_int64 | ctypes.c_void_p]]:
