@@ -1,0 +1,39 @@
+"""The scheduler as finished machine code: loading it takes no numba once it was compiled."""
+
+from __future__ import annotations
+
+import functools
+
+from tokenpath.capture.compile_modules import load_modules
+from tokenpath.capture.machine_code import MachineCode
+from tokenpath.engine.vllm import (
+    complete,
+    entry,
+    eviction,
+    keys,
+    layout,
+    pool,
+    queue,
+    schedule,
+)
+
+MODULES = (layout, keys, eviction, pool, queue, schedule, complete)
+"""Everything that the scheduler's entry calls."""
+
+ARRAYS = (
+    "int64:1",
+    "int64:2",
+    "int64:1",
+    "int64:1",
+    *("int64:2",) * 3,
+    "int64:1",
+    "int64:2",
+    "int64:3",
+)
+"""Types of the fields of `layout.Memory`."""
+
+
+@functools.cache
+def load_entry() -> MachineCode:
+    """`entry.run`, from the cache or freshly compiled."""
+    return load_modules(entry.run, (*MODULES, entry), ("int64",) * 4 + ARRAYS)

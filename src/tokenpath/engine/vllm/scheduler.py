@@ -1,0 +1,175 @@
+"""vLLM's V1 scheduler as a `Scheduler`: the tables of `layout.py`, driven by Python or by machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenpath.core.errors import InputError
+from tokenpath.engine.config import EngineConfig
+from tokenpath.engine.scheduler import Decision, EngineRequest, Int64s, Outcome
+from tokenpath.engine.vllm import entry
+from tokenpath.engine.vllm import layout as at
+from tokenpath.engine.vllm.tables import grown, memory_for
+
+_SCHEDULED, _COMPLETED = 0, 1
+"""Which of the two batches a call uses: steps may overlap, so `complete` brings its own back."""
+
+COMPILE_FROM_ENTRIES = 20_000
+"""Fewer scheduled requests, summed over steps, take less time in Python than machine code takes to load."""
+
+
+class VllmScheduler:
+    """vLLM's V1 scheduler with its block pool; see `engine.scheduler.Scheduler`."""
+
+    def __init__(self, config: EngineConfig, *, is_compiled: bool | None = None) -> None:
+        """`is_compiled`: whether machine code runs or Python, the same functions; None: when it pays."""
+        self.config = config
+        self._memory = memory_for(config)
+        self._num_hashes = 0
+        self._is_compiled = bool(is_compiled)
+        self._entries_to_compile = COMPILE_FROM_ENTRIES if is_compiled is None else -1
+        self._run = self._bound()
+
+    def _bound(self) -> Callable[..., int]:
+        if self._is_compiled:
+            from tokenpath.engine.vllm.machine_code import load_entry
+
+            return load_entry().bind(*self._memory)
+        memory = self._memory
+        return lambda op, a, b, c: entry.run(op, a, b, c, *memory)
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request. InputError for one that can never run, or whose index is not the next one."""
+        check_request(request, self.config)
+        state = self._memory.state
+        r = int(state[at.NUM_REQUESTS])
+        if request.index != r:
+            raise InputError(
+                f"request {request.index} comes when request {r} is due",
+                where="scheduler",
+                allowed="indices 0, 1, 2, ... in the order of arrival",
+                next_step="number the requests by arrival",
+            )
+        self._make_room(r + 1, self._num_hashes + len(request.hashes))
+        memory = self._memory
+        row = memory.requests[r]
+        row[:] = 0
+        row[at.PROMPT_TOKENS] = request.prompt_tokens
+        row[at.OUTPUT_TOKENS] = request.output_tokens
+        row[at.PRIORITY] = request.priority
+        row[at.ARRIVAL_NS] = request.arrival_ns
+        row[at.SLOT] = -1
+        row[at.HASH_START] = self._num_hashes
+        row[at.NUM_HASHES] = len(request.hashes)
+        row[at.GRANULE_TOKENS] = request.hash_granule_tokens
+        end = self._num_hashes + len(request.hashes)
+        memory.hashes[self._num_hashes : end] = request.hashes
+        self._num_hashes = end
+        state[at.NUM_REQUESTS] = r + 1
+        self._run(entry.OP_ADD, r, 0, 0)
+
+    def _make_room(self, num_requests: int, num_hashes: int) -> None:
+        memory = self._memory
+        if num_requests > len(memory.requests) or num_hashes > len(memory.hashes):
+            self._memory = memory._replace(
+                requests=grown(memory.requests, num_requests),
+                waiting=grown(memory.waiting, num_requests),
+                hashes=grown(memory.hashes, num_hashes),
+            )
+            self._run = self._bound()
+
+    def schedule(self, now_ns: int) -> Decision:
+        """Decide the next step. A decision without entries means that nothing can run now."""
+        count = self._run(entry.OP_SCHEDULE, now_ns, _SCHEDULED, 0)
+        if self._entries_to_compile >= 0:
+            self._entries_to_compile -= count
+            self._is_compiled = self._entries_to_compile < 0
+            if self._is_compiled:
+                self._run = self._bound()
+        memory = self._memory
+        batch = memory.batches[_SCHEDULED, :count].T.copy()
+        num_preempted = int(memory.state[at.NUM_PREEMPTED])
+        return Decision(
+            request=batch[at.REQUEST],
+            kind=batch[at.KIND],
+            num_computed_before=batch[at.COMPUTED_BEFORE],
+            num_tokens=batch[at.TOKENS],
+            num_cached=batch[at.CACHED],
+            preempted=memory.lists[at.PREEMPTED_LIST, :num_preempted].copy(),
+        )
+
+    def complete(self, decision: Decision, now_ns: int) -> Outcome:
+        """The step of `decision` has run: emit tokens, end requests, free their blocks.
+
+        Steps complete in the order in which they were decided.
+        """
+        count = len(decision.request)
+        memory = self._memory
+        batch = memory.batches[_COMPLETED, :count]
+        batch[:, at.REQUEST] = decision.request
+        batch[:, at.COMPUTED_BEFORE] = decision.num_computed_before
+        batch[:, at.TOKENS] = decision.num_tokens
+        num_finished = self._run(entry.OP_COMPLETE, now_ns, _COMPLETED, count)
+        return Outcome(
+            num_emitted=batch[:, at.EMITTED].copy(),
+            finished=memory.lists[at.FINISHED_LIST, :num_finished].copy(),
+        )
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue, preempted ones included."""
+        return int(self._memory.state[at.NUM_WAITING])
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
+        return int(self._memory.state[at.NUM_RUNNING])
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that a request could take now, those with cached content included."""
+        return int(self._memory.state[at.NUM_FREE])
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Blocks that exist for requests."""
+        return self.config.num_usable_blocks
+
+    @property
+    def num_evicted_blocks(self) -> int:
+        """Blocks that lost findable content so far, because they were taken for other content."""
+        return int(self._memory.state[at.NUM_EVICTED])
+
+    def held_blocks(self, index: int) -> Int64s:
+        """Ids of the blocks that a request holds, in order."""
+        row = self._memory.requests[index]
+        return self._memory.table[row[at.SLOT], : row[at.NUM_HELD]].copy()
+
+
+def check_request(request: EngineRequest, config: EngineConfig) -> None:
+    """InputError for a request that could never run."""
+    longest = config.max_model_len - 1
+    if request.prompt_tokens < 1 or request.output_tokens < 1:
+        raise InputError(
+            f"request {request.index} has {request.prompt_tokens} prompt and {request.output_tokens} "
+            "output tokens",
+            where="scheduler",
+            allowed="at least one of each",
+            next_step="drop the request",
+        )
+    if request.prompt_tokens > longest:
+        raise InputError(
+            f"request {request.index} has a prompt of {request.prompt_tokens} tokens",
+            where="scheduler",
+            allowed=f"at most {longest}, one less than max_model_len",
+            next_step=f"set max_model_len={request.prompt_tokens + 1}, or shorten the prompt",
+        )
+    whole = min(request.prompt_tokens + request.output_tokens, config.max_model_len) - 1
+    needed = -(-whole // config.block_size)
+    if needed > config.num_usable_blocks:
+        raise InputError(
+            f"request {request.index} needs {needed} blocks of {config.block_size} tokens",
+            where="scheduler",
+            allowed=f"at most {config.num_usable_blocks}, all that the pool has",
+            next_step=f"set num_blocks={needed + 1}, or shorten the request",
+        )
