@@ -24,6 +24,8 @@ NOT_SEEN = INT64_MIN
 NO_ENDPOINT = -1
 """A request that was not routed, or is of no replica of that stage."""
 
+BATCH_ROWS = 2**18
+"""Shares handed to a sink at once, at least."""
 _NEW, _RESUMED = int(Kind.NEW), int(Kind.RESUMED)
 DETAILS = ("request", "step", "token")
 """`request`: tables request, step, counter_sample; `step`: request_step too; `token`: token too."""
@@ -217,8 +219,6 @@ class Recorder:
     """Whether shares of requests in steps are recorded."""
     sink: ShareSink | None = None
     """Where shares go instead of memory."""
-    batch_rows: int = 2**18
-    """Shares handed to the sink at once, at least."""
     requests: list[RequestRows] = field(init=False)
     """By stage."""
 
@@ -278,7 +278,7 @@ class Recorder:
         for name, value in zip(_STEP_COLUMNS, values, strict=True):
             self._steps[name].append(value)
         self._steps["features"].extend(part.features)
-        if self.sink is not None and self._num_shares >= self.batch_rows:
+        if self.sink is not None and self._num_shares >= BATCH_ROWS:
             self._flush(self.sink)
 
     def finish(self) -> RunRows:

@@ -62,14 +62,13 @@ class RunFacts:
 
 def capture_of_run(rows: RunRows, workload: Workload, facts: RunFacts, *, tokens: bool) -> Capture:
     """The tables of a run; `token` only where asked for, as there is a row for each."""
-    ids = request_ids(workload.num_requests)
     tables = summary_tables(rows, workload, facts)
     if rows.shares is not None:
-        tables["request_step"] = share_table(rows.shares, ids)
+        tables["request_step"] = share_table(rows.shares)
         if tokens:
             ends = rows.steps.end_ns[rows.shares.step]
             before = np.zeros(workload.num_requests, np.int64)
-            tables["token"] = token_table(rows.shares, ends, ids, before)
+            tables["token"] = token_table(rows.shares, ends, before)
     return Capture(tables)
 
 
@@ -84,18 +83,13 @@ def summary_tables(rows: RunRows, workload: Workload, facts: RunFacts) -> dict[s
     }
 
 
-def request_ids(num_requests: int) -> pa.Array:
-    """The id of each request of a workload as text."""
-    return pa.array(np.arange(num_requests)).cast(pa.string())
-
-
-def share_table(shares: ShareRows, ids: pa.Array) -> pa.Table:
+def share_table(shares: ShareRows) -> pa.Table:
     """Rows of `request_step`."""
     return build_table(
         "request_step",
         {
             "source_id": np.zeros(len(shares), np.int32),
-            "request_id": dictionary(shares.request.astype(np.int32), ids),
+            "request_id": _request_ids(shares.request),
             "step_id": shares.step.astype(np.int32),
             "phase": dictionary((~shares.is_prefill).astype(np.int32), _PHASES[:2]),
             "num_tokens": shares.num_tokens,
@@ -106,7 +100,7 @@ def share_table(shares: ShareRows, ids: pa.Array) -> pa.Table:
     )
 
 
-def token_table(shares: ShareRows, end_ns: Int64s, ids: pa.Array, before: Int64s) -> pa.Table:
+def token_table(shares: ShareRows, end_ns: Int64s, before: Int64s) -> pa.Table:
     """Rows of `token`; `before` counts the tokens of each request so far, and is moved on."""
     repeats = shares.num_emitted
     request, at = np.repeat(shares.request, repeats), np.repeat(end_ns, repeats)
@@ -122,12 +116,18 @@ def token_table(shares: ShareRows, end_ns: Int64s, ids: pa.Array, before: Int64s
         "token",
         {
             "source_id": np.zeros(len(request), np.int32),
-            "request_id": dictionary(request.astype(np.int32), ids),
+            "request_id": _request_ids(request),
             "observer": _constant("engine", len(request)),
             "index": index,
             "at_ns": at,
         },
     )
+
+
+def _request_ids(requests: Int64s) -> pa.DictionaryArray:
+    """Ids as text; the dictionary holds those that are there, so that a batch stays small."""
+    known, codes = np.unique(requests, return_inverse=True)
+    return dictionary(codes.astype(np.int32), pa.array(known).cast(pa.string()))
 
 
 def _constant(text: str, size: int) -> pa.DictionaryArray:
@@ -225,7 +225,7 @@ def _of_stage(rows: RequestRows, workload: Workload) -> pa.Table:
     return build_table(
         "request",
         {
-            **_who(seen, workload, "engine"),
+            **_who(seen, "engine"),
             "arrival_ns": mine["queued_ns"],
             "queued_ns": mine["queued_ns"],
             **{
@@ -256,7 +256,7 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     return build_table(
         "request",
         {
-            **_who(seen, workload, "client"),
+            **_who(seen, "client"),
             "arrival_ns": first.queued_ns[seen] - facts.send_ns,
             **{name: _later(values[seen], facts.deliver_ns) for name, values in times.items()},
             "prompt_tokens": workload.prompt_tokens[seen],
@@ -265,10 +265,10 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     )
 
 
-def _who(seen: Int64s, workload: Workload, observer: str) -> dict[str, Sized]:
+def _who(seen: Int64s, observer: str) -> dict[str, Sized]:
     return {
         "source_id": np.zeros(len(seen), np.int32),
-        "request_id": dictionary(seen.astype(np.int32), request_ids(workload.num_requests)),
+        "request_id": _request_ids(seen),
         "observer": _constant(observer, len(seen)),
     }
 
