@@ -9,6 +9,7 @@ from tokenpath.core.errors import InputError, UsageError
 from tokenpath.simulate.cluster import Colocated
 from tokenpath.simulate.loop import run_events
 from tokenpath.simulate.loop_clients import WorkloadClients
+from tokenpath.simulate.loop_overload import Overload, OverloadWatch
 from tokenpath.simulate.recorder import DETAILS, Recorder, RunRows, ShareSink
 from tokenpath.simulate.replica import Replica
 from tokenpath.simulate.router import Endpoint, Router
@@ -30,6 +31,8 @@ class Simulated:
     """Those that ended, refused ones included."""
     refusals: Sequence[tuple[int, str]]
     """Requests that the engine refused, as it could never have run them, and why."""
+    overload: Overload | None
+    """Whether requests arrive faster than they can be served; None: not as far as seen."""
 
 
 def simulate_workload(
@@ -40,15 +43,17 @@ def simulate_workload(
     detail: str = "step",
     sink: ShareSink | None = None,
     round_trip_ns: int = 0,
+    stops_on_overload: bool = True,
 ) -> Simulated:
     """Run a workload through replicas behind a router (round robin if None is named), to the end.
 
+    An overloaded open loop of many requests is stopped early and says so, unless `stops_on_overload` is off.
     Replicas are used up: their schedulers hold the state of this run. InputError when requests are left
     that no event will ever reach.
     """
     recorder = _recorder(workload, detail, sink)
     cluster = Colocated(workload, replicas, recorder, router, round_trip_ns=round_trip_ns)
-    return _run(workload, cluster, recorder)
+    return _run(workload, cluster, recorder, stops_on_overload)
 
 
 def simulate_disaggregated(
@@ -62,6 +67,7 @@ def simulate_disaggregated(
     detail: str = "step",
     sink: ShareSink | None = None,
     round_trip_ns: int = 0,
+    stops_on_overload: bool = True,
 ) -> Simulated:
     """The same with separate prefill and decode replicas and a transfer of KV between them."""
     recorder = _recorder(workload, detail, sink, num_stages=2)
@@ -75,7 +81,7 @@ def simulate_disaggregated(
         decode_router=decode_router,
         round_trip_ns=round_trip_ns,
     )
-    done = _run(workload, cluster, recorder)
+    done = _run(workload, cluster, recorder, stops_on_overload)
     return replace(done, rows=replace(done.rows, users=cluster.user_tokens()))
 
 
@@ -88,12 +94,24 @@ def _recorder(
     return Recorder(workload.num_requests, num_stages, keeps_shares, sink)
 
 
-def _run(workload: Workload, cluster: Colocated | Disaggregated, recorder: Recorder) -> Simulated:
+def _run(
+    workload: Workload,
+    cluster: Colocated | Disaggregated,
+    recorder: Recorder,
+    stops_on_overload: bool,
+) -> Simulated:
     clients = WorkloadClients(workload)
-    end_ns = run_events(clients, cluster)
-    _refuse_stuck(clients.num_sent - cluster.num_finished, cluster.endpoints)
+    watch = OverloadWatch(workload, clients, cluster, stops=stops_on_overload)
+    end_ns = run_events(clients, cluster, watch)
+    if watch.found is None or not watch.found.is_stopped:
+        _refuse_stuck(clients.num_sent - cluster.num_finished, cluster.endpoints)
     return Simulated(
-        recorder.finish(), end_ns, clients.num_sent, cluster.num_finished, cluster.refusals
+        recorder.finish(),
+        end_ns,
+        clients.num_sent,
+        cluster.num_finished,
+        cluster.refusals,
+        watch.found,
     )
 
 
