@@ -37,7 +37,7 @@ class EngineConfig:
     """Share of all blocks that an admission leaves free while others run."""
     long_prefill_token_threshold: int = 0
     """Most tokens of one request in one step; 0: no such limit."""
-    adaptive_long_prefill_threshold: bool = False
+    long_prefill_token_threshold_adaptive: bool = False
     """Raise that limit to the fair share of the budget."""
     scheduler_reserve_full_isl: bool = True
     """Whether a request is admitted only if its whole sequence fits, not only its first chunk."""

@@ -12,12 +12,16 @@ from tokenpath.engine.vllm.layout import (
     BLOCK_SIZE,
     CACHED,
     COMPUTED_BEFORE,
+    IS_ANY_VICTIM_COUNTED,
     IS_ASYNC,
+    IS_ASYNC_GUARDED,
     IS_CHUNKED_PREFILL,
     IS_FULL_ISL_RESERVED,
     IS_LONG_PREFILL_ADAPTIVE,
     IS_LONG_PREFILL_ALONE_UNCAPPED,
     IS_PRIORITY,
+    IS_SELF_PREEMPTION_PASSED,
+    IS_UNCHUNKED_SKIPPED,
     KIND,
     KIND_NEW,
     KIND_RESUMED,
@@ -108,12 +112,18 @@ def schedule_running(m: Memory, which: int, threshold: int, budget: int) -> int:
             at = victim_of(m)
             victim = m.lists[RUNNING_LIST, at]
             remove_running(m, at)
-            if at < i:
+            given_back = take_back(m, which, victim)
+            budget += given_back
+            if at < i and (given_back > 0 or m.state[IS_ANY_VICTIM_COUNTED] == 1):
                 i -= 1
-            budget += take_back(m, which, victim)
             preempt(m, victim)
             if victim == r:
-                return 0
+                break
+        if m.requests[r, STATUS] != RUNNING:
+            if m.state[IS_PRIORITY] == 1 and m.state[IS_SELF_PREEMPTION_PASSED] == 1:
+                # Those behind it are more urgent, and may fit into what it gave up.
+                continue
+            break
         add_entry(m, which, r, KIND_RUN, m.requests[r, NUM_COMPUTED], n, 0)
         budget -= n
         i += 1
@@ -125,7 +135,7 @@ def num_tokens_for_running(m: Memory, r: int, threshold: int, budget: int) -> in
     computed = m.requests[r, NUM_COMPUTED]
     placeholders = m.requests[r, NUM_PLACEHOLDERS]
     whole = m.requests[r, PROMPT_TOKENS] + m.requests[r, OUTPUT_TOKENS]
-    if placeholders > 0 and computed + 2 - placeholders >= whole:
+    if placeholders > 0 and m.state[IS_ASYNC_GUARDED] == 1 and computed + 2 - placeholders >= whole:
         return 0
     n = num_known_tokens(m, r) + placeholders - computed
     if 0 < threshold < n:
@@ -217,9 +227,7 @@ def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
         r = m.waiting[0]
         if m.requests[r, NUM_STALE] > 0:
             # Its last output is still under way: others may pass it.
-            remove_waiting(m, 0)
-            m.lists[SKIPPED_LIST, num_skipped] = r
-            num_skipped += 1
+            num_skipped = skip_waiting(m, num_skipped)
             continue
         slot = m.lists[SLOT_LIST, m.state[NUM_SLOTS_FREE] - 1]
         num_hits = find_hits(m, r, slot, num_known_tokens(m, r))
@@ -228,6 +236,9 @@ def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
         if 0 < threshold < n:
             n = threshold
         if m.state[IS_CHUNKED_PREFILL] == 0 and n > budget:
+            if m.state[IS_UNCHUNKED_SKIPPED] == 1 and num_skipped < m.lists.shape[1]:
+                num_skipped = skip_waiting(m, num_skipped)
+                continue
             break
         n = min(n, budget)
         if not allocate_admitted(m, r, slot, num_hits, n):
@@ -242,6 +253,13 @@ def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
         budget -= n
     for i in range(num_skipped):
         push_waiting(m, m.lists[SKIPPED_LIST, i])
+
+
+def skip_waiting(m: Memory, num_skipped: int) -> int:
+    """Set the first waiting request aside for this step."""
+    m.lists[SKIPPED_LIST, num_skipped] = m.waiting[0]
+    remove_waiting(m, 0)
+    return num_skipped + 1
 
 
 def allocate_admitted(m: Memory, r: int, slot: int, num_hits: int, n: int) -> bool:

@@ -52,14 +52,18 @@ def _state_for(config: EngineConfig, num_buckets: int) -> Int64s:
     state[at.IS_CHUNKED_PREFILL] = config.enable_chunked_prefill
     state[at.IS_PREFIX_CACHING] = config.enable_prefix_caching
     state[at.IS_PRIORITY] = config.policy == "priority"
-    state[at.IS_FULL_ISL_RESERVED] = config.scheduler_reserve_full_isl
+    state[at.IS_FULL_ISL_RESERVED] = config.scheduler_reserve_full_isl and rules.has_full_isl
     state[at.IS_ASYNC] = config.async_scheduling
     state[at.EVICTION] = EVICTIONS.index(config.eviction)
     state[at.TTL_NS] = config.eviction_ttl_ns or 0
     state[at.COST_TOKENS] = config.eviction_cost_tokens
     state[at.IS_FREE_SPLIT] = rules.is_free_split
     state[at.IS_LONG_PREFILL_ALONE_UNCAPPED] = rules.is_long_prefill_alone_uncapped
-    state[at.IS_LONG_PREFILL_ADAPTIVE] = config.adaptive_long_prefill_threshold
+    state[at.IS_UNCHUNKED_SKIPPED] = rules.is_unchunked_skipped
+    state[at.IS_ASYNC_GUARDED] = rules.is_async_guarded
+    state[at.IS_ANY_VICTIM_COUNTED] = rules.is_any_victim_counted
+    state[at.IS_SELF_PREEMPTION_PASSED] = rules.is_self_preemption_passed
+    state[at.IS_LONG_PREFILL_ADAPTIVE] = config.long_prefill_token_threshold_adaptive
     state[at.NUM_FREE] = config.num_usable_blocks
     state[at.FREE_HEAD] = 1
     state[at.FREE_TAIL] = config.num_blocks - 1
