@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.core.errors import InputError
-from tokenpath.engine.scheduler import Decision, EngineRequest, Scheduler
+from tokenpath.engine.scheduler import Decision, EngineRequest, Kind, Outcome, Scheduler
 from tokenpath.simulate.recorder import Recorder, StepPart, StepTimes
+from tokenpath.simulate.speculation import SpeculationSettings, Speculator
 from tokenpath.simulate.step_cost import Curve, step_latency_ns
 from tokenpath.simulate.step_model import StepCurve
+from tokenpath.simulate.tiers import TierSettings, TierStore
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_RUN = int(Kind.RUN)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Progress:
     prompt_tokens: Int64s
     """Of the workload."""
     num_emitted: Int64s
-    """Tokens emitted so far."""
+    """Tokens emitted so far, in the scheduler's count."""
     prefill_until: Int64s
     """A share that begins below is prefill: the prompt, or what a preemption took."""
     loaded_until: Int64s | None = None
@@ -54,6 +58,12 @@ class Progress:
     def of(cls, prompt_tokens: Int64s) -> Progress:
         """Nothing has been computed."""
         return cls(prompt_tokens, np.zeros(len(prompt_tokens), np.int64), prompt_tokens.copy())
+
+    def load(self, request: int, until: int) -> None:
+        """Tokens up to `until` will come from elsewhere."""
+        if self.loaded_until is None:
+            self.loaded_until = np.zeros(len(self.prompt_tokens), np.int64)
+        self.loaded_until[request] = until
 
     def preempt(self, requests: Int64s) -> None:
         """All KV of these requests is lost; all tokens but the last are to be computed again as prefill."""
@@ -98,25 +108,84 @@ def step_features(before: Int64s, tokens: Int64s, is_prefill: Bools) -> list[int
 class Rank:
     """A scheduler and the numbers of its requests, which it counts itself: 0, 1, ... in order of arrival."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(
+        self, scheduler: Scheduler, tiers: TierStore | None, speculation: Speculator | None
+    ) -> None:
         self.scheduler = scheduler
         self.num_preempted = 0
         """Preemptions since the last step."""
+        self._tiers, self._speculation = tiers, speculation
         self._requests = np.empty(16, np.int64)
         self._num_requests = 0
+        self._content: dict[int, EngineRequest] = {}
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request of the workload; InputError for one that can never run."""
-        number = self._num_requests
-        self.scheduler.add(replace(request, index=number))
+        number, asked = self._num_requests, request
+        if self._speculation is not None:
+            rounds = self._speculation.num_rounds(request.index, request.output_tokens)
+            asked = replace(request, output_tokens=rounds)
+        self.scheduler.add(replace(asked, index=number))
         if number == len(self._requests):
             self._requests = np.concatenate((self._requests, np.empty_like(self._requests)))
         self._requests[number] = request.index
         self._num_requests += 1
+        if self._tiers is not None:
+            self._content[request.index] = request
 
     def requests(self, numbers: Int64s) -> Int64s:
         """Requests of the workload by the scheduler's numbers."""
         return self._requests[numbers]
+
+    def load(self, decision: Decision, progress: Progress, now_ns: int) -> int:
+        """Load what the tiers have for the requests admitted by a decision; when all of it is there."""
+        ready_ns = now_ns
+        if self._tiers is None:
+            return ready_ns
+        for entry in np.flatnonzero(decision.kind != _RUN).tolist():
+            request = int(self._requests[decision.request[entry]])
+            asked, cached = self._content[request], int(decision.num_cached[entry])
+            ids, granule = asked.hashes.tolist(), asked.hash_granule_tokens
+            until = self._tiers.find(ids, granule, cached, asked.prompt_tokens - 1)
+            if until > cached:
+                progress.load(request, until)
+                ready_ns = max(ready_ns, self._tiers.load(ids, granule, cached, until, now_ns))
+        return ready_ns
+
+    def emit(
+        self, part: StepPart, outcome: Outcome, progress: Progress, is_heard: bool
+    ) -> tuple[Int64s, Int64s]:
+        """A step has run: tokens out by entry, and the requests of the workload that ended."""
+        rounds = outcome.num_emitted
+        emitted = rounds if is_heard else np.zeros_like(rounds)
+        if self._speculation is not None:
+            emitted = rounds.copy()
+            for entry in np.flatnonzero(rounds).tolist():
+                request = int(part.request[entry])
+                done = int(progress.num_emitted[request])
+                reached = self._speculation.emitted(request, done + int(rounds[entry]))
+                emitted[entry] = reached - self._speculation.emitted(request, done)
+        if is_heard:
+            progress.num_emitted[part.request] += rounds
+        finished = self._requests[outcome.finished]
+        self._keep(part, rounds, finished)
+        return emitted, finished
+
+    def _keep(self, part: StepPart, rounds: Int64s, finished: Int64s) -> None:
+        """Content of prompts that are done, and of answers that are, goes to the tiers."""
+        if self._tiers is not None:
+            for request in part.request[part.is_prefill & (rounds > 0)].tolist():
+                asked = self._content[request]
+                ids, granule = asked.hashes.tolist(), asked.hash_granule_tokens
+                self._tiers.store(ids, granule, asked.prompt_tokens)
+        for request in finished.tolist():
+            if self._tiers is not None:
+                asked = self._content.pop(request)
+                ids, granule = asked.hashes.tolist(), asked.hash_granule_tokens
+                # The last token out has no KV.
+                self._tiers.store(ids, granule, asked.prompt_tokens + asked.output_tokens - 1)
+            if self._speculation is not None:
+                self._speculation.forget(request)
 
 
 class Replica:
@@ -131,11 +200,17 @@ class Replica:
         schedulers: Sequence[Scheduler],
         curve: StepCurve,
         settings: ReplicaSettings | None = None,
+        *,
+        tiers: TierSettings | None = None,
+        speculation: SpeculationSettings | None = None,
     ) -> None:
         """`curve` gives the latency of one pass through all stages."""
         if not schedulers:
             raise InputError("a replica without a scheduler", allowed="one or more")
-        self.ranks = tuple(Rank(scheduler) for scheduler in schedulers)
+        self.tiers = None if tiers is None else TierStore(tiers)
+        """KV below the GPU, shared by its schedulers; None: there is none."""
+        self._speculation = None if speculation is None else Speculator(speculation)
+        self.ranks = tuple(Rank(one, self.tiers, self._speculation) for one in schedulers)
         self.settings = settings or ReplicaSettings()
         self.first_endpoint = 0
         """Number of its first scheduler among all of the cluster, which sets it."""
@@ -158,8 +233,10 @@ class Replica:
             decision = _decision(rank, now_ns, stage)
             if decision is None:
                 continue
-            part = _part(self.first_endpoint + number, rank, decision, stage.progress)
-            latency_ns = max(latency_ns, step_latency_ns(*self._curve, part.features))
+            loaded_ns = rank.load(decision, stage.progress, now_ns)
+            endpoint = self.first_endpoint + number
+            part = _part(endpoint, rank, decision, stage.progress, self._speculation)
+            latency_ns = max(latency_ns, self._latency_ns(part, loaded_ns - now_ns))
             parts.append(part)
         if not parts:
             return None
@@ -174,12 +251,20 @@ class Replica:
         for part in parts:
             rank = self.ranks[part.endpoint - self.first_endpoint]
             outcome = rank.scheduler.complete(part.decision, now_ns)
-            finished = rank.requests(outcome.finished)
-            emitted = outcome.num_emitted if stage.emits else np.zeros_like(outcome.num_emitted)
-            stage.progress.num_emitted[part.request] += emitted
+            emitted, finished = rank.emit(part, outcome, stage.progress, stage.emits)
             stage.recorder.step(part, times, emitted, finished, stage.number)
             ended += finished.tolist()
         return ended
+
+    def _latency_ns(self, part: StepPart, load_ns: int) -> int:
+        latency_ns = step_latency_ns(*self._curve, part.features)
+        if self._speculation is not None:
+            latency_ns += self._speculation.settings.extra_ns(part.features[4])
+        if self.tiers is None:
+            return latency_ns
+        if self.tiers.settings.is_layerwise:
+            return max(latency_ns, load_ns)
+        return latency_ns + load_ns
 
     def _run(self, now_ns: int, latency_ns: int) -> tuple[int, int]:
         """Start and end of a step decided now: each stage takes it when it is rid of the one before."""
@@ -210,13 +295,22 @@ def _decision(rank: Rank, now_ns: int, stage: Stage) -> Decision | None:
             return None
 
 
-def _part(endpoint: int, rank: Rank, decision: Decision, progress: Progress) -> StepPart:
+def _part(
+    endpoint: int,
+    rank: Rank,
+    decision: Decision,
+    progress: Progress,
+    speculation: Speculator | None,
+) -> StepPart:
     request, scheduler = rank.requests(decision.request), rank.scheduler
     before, tokens = decision.num_computed_before, decision.num_tokens
     if progress.loaded_until is not None:
         skipped = np.clip(progress.loaded_until[request] - before, 0, tokens)
         before, tokens = before + skipped, tokens - skipped
     is_prefill = before < progress.prefill_until[request]
+    if speculation is not None:
+        prompts = progress.prompt_tokens[request]
+        before, tokens = speculation.translate(request, prompts, before, tokens, is_prefill)
     num_preempted, rank.num_preempted = rank.num_preempted, 0
     return StepPart(
         endpoint,

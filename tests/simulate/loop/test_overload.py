@@ -48,8 +48,9 @@ def _watched(arrival: np.ndarray, per_s: float, slots: int = 8) -> OverloadWatch
     server = _Fluid(arrival, per_s, slots)
     watch = OverloadWatch(workload(arrival), server, server)
     for index, now in enumerate(arrival.tolist()):
-        server.look(now)
-        server.num_sent = index + 1
+        if (index + 1) % watch._every == 0:
+            server.look(now)
+            server.num_sent = index + 1
         if watch.must_stop(index, now):
             break
     return watch
