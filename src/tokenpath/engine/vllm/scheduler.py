@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tokenpath.core.errors import InputError
 from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.scheduler import Decision, EngineRequest, Int64s, Outcome
@@ -29,6 +31,8 @@ class VllmScheduler:
         self._is_compiled = bool(is_compiled)
         self._entries_to_compile = COMPILE_FROM_ENTRIES if is_compiled is None else -1
         self._run = self._bound()
+        self._rows: dict[int, int] = {}
+        self._index = np.empty(0, np.int64)
 
     def _bound(self) -> Callable[..., int]:
         if self._is_compiled:
@@ -39,19 +43,20 @@ class VllmScheduler:
         return lambda op, a, b, c: entry.run(op, a, b, c, *memory)
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request. InputError for one that can never run, or whose index is not the next one."""
+        """Queue a request. InputError for one that can never run, or whose index was given before."""
         check_request(request, self.config)
         state = self._memory.state
         r = int(state[at.NUM_REQUESTS])
-        if request.index != r:
+        if self._rows.setdefault(request.index, r) != r:
             raise InputError(
-                f"request {request.index} comes when request {r} is due",
+                f"request {request.index} comes a second time",
                 where="scheduler",
-                allowed="indices 0, 1, 2, ... in the order of arrival",
-                next_step="number the requests by arrival",
+                allowed="every index once",
+                next_step="number the requests",
             )
         self._make_room(r + 1, self._num_hashes + len(request.hashes))
         memory = self._memory
+        self._index[r] = request.index
         row = memory.requests[r]
         row[:] = 0
         row[at.PROMPT_TOKENS] = request.prompt_tokens
@@ -70,6 +75,8 @@ class VllmScheduler:
 
     def _make_room(self, num_requests: int, num_hashes: int) -> None:
         memory = self._memory
+        if num_requests > len(self._index):
+            self._index = np.resize(self._index, max(2 * num_requests, 64))
         if num_requests > len(memory.requests) or num_hashes > len(memory.hashes):
             self._memory = memory._replace(
                 requests=grown(memory.requests, num_requests),
@@ -90,12 +97,12 @@ class VllmScheduler:
         batch = memory.batches[_SCHEDULED, :count].T.copy()
         num_preempted = int(memory.state[at.NUM_PREEMPTED])
         return Decision(
-            request=batch[at.REQUEST],
+            request=self._index[batch[at.REQUEST]],
             kind=batch[at.KIND],
             num_computed_before=batch[at.COMPUTED_BEFORE],
             num_tokens=batch[at.TOKENS],
             num_cached=batch[at.CACHED],
-            preempted=memory.lists[at.PREEMPTED_LIST, :num_preempted].copy(),
+            preempted=self._index[memory.lists[at.PREEMPTED_LIST, :num_preempted]],
         )
 
     def complete(self, decision: Decision, now_ns: int) -> Outcome:
@@ -106,13 +113,13 @@ class VllmScheduler:
         count = len(decision.request)
         memory = self._memory
         batch = memory.batches[_COMPLETED, :count]
-        batch[:, at.REQUEST] = decision.request
+        batch[:, at.REQUEST] = [self._rows[index] for index in decision.request.tolist()]
         batch[:, at.COMPUTED_BEFORE] = decision.num_computed_before
         batch[:, at.TOKENS] = decision.num_tokens
         num_finished = self._run(entry.OP_COMPLETE, now_ns, _COMPLETED, count)
         return Outcome(
             num_emitted=batch[:, at.EMITTED].copy(),
-            finished=memory.lists[at.FINISHED_LIST, :num_finished].copy(),
+            finished=self._index[memory.lists[at.FINISHED_LIST, :num_finished]],
         )
 
     @property
@@ -142,7 +149,7 @@ class VllmScheduler:
 
     def held_blocks(self, index: int) -> Int64s:
         """Ids of the blocks that a request holds, in order."""
-        row = self._memory.requests[index]
+        row = self._memory.requests[self._rows[index]]
         return self._memory.table[row[at.SLOT], : row[at.NUM_HELD]].copy()
 
 
