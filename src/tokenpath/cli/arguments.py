@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tokenpath.core.errors import UsageError
@@ -105,13 +105,18 @@ def progress_bar() -> Iterator[Callable[[int, int | None], None] | None]:
 
 def write_text(path: str, content: str) -> None:
     """Write a file whole or not at all; UsageError when the place cannot be written."""
+    write_pieces(path, (content,))
+
+
+def write_pieces(path: str, pieces: Iterable[str]) -> None:
+    """The same for a file that is made piece by piece."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=".tokenpath-", dir=target.parent)
         scratch = Path(name)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(content)
+                out.writelines(pieces)
             scratch.chmod(0o644)
             scratch.replace(target)
         except BaseException:

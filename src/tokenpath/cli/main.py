@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import calibrate, convert, explain, inspect, thread
+from tokenpath.cli import calibrate, convert, explain, inspect, thread, workload
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -22,6 +22,7 @@ examples:
   tokenpath thread REQUEST_ID run.steps.jsonl.gz trace.json.gz
   tokenpath inspect trace.json
   tokenpath convert trace.json.gz --to capture/
+  tokenpath workload describe trace.csv
 
 exit codes: 0 fine, 1 a --fail-on check failed, 2 bad input or arguments
 """
@@ -37,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, thread, inspect, convert, calibrate):
+    for module in (explain, thread, inspect, convert, calibrate, workload):
         module.add_command(commands)
     return parser
 

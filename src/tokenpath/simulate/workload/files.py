@@ -18,7 +18,7 @@ from tokenpath.simulate.workload.trace_jsonl import (
     read_llmservingsim,
     read_mooncake,
 )
-from tokenpath.simulate.workload.transform import cut
+from tokenpath.simulate.workload.transform import cut_read
 
 FORMATS = ("tokenpath", "mooncake", "llmservingsim", "servegen", "azure", "burstgpt", "lengths")
 _JSON_FORMATS = (
@@ -79,11 +79,7 @@ def read_workload(
             where="workload",
             allowed="one file, or the files of ServeGen's clients",
         )
-    found = _read_one(files[0], output)
-    if begin_s is None and duration_s is None:
-        return found
-    cut_out = cut(found.workload, begin_s or 0.0, duration_s)
-    return ReadWorkload(cut_out, found.format, found.skips, found.notes)
+    return cut_read(_read_one(files[0], output), begin_s, duration_s)
 
 
 def _read_one(path: Path, output: LengthLaw | None) -> ReadWorkload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +12,11 @@ from pathlib import Path
 
 from tokenpath.core.errors import DamagedInput, UsageError
 from tokenpath.simulate.workload.chance import Purpose, stream, uniforms
-from tokenpath.simulate.workload.lengths import LengthLaw
+from tokenpath.simulate.workload.content import GRANULE_TOKENS
+from tokenpath.simulate.workload.lengths import MAX_TOKENS, LengthLaw
 from tokenpath.simulate.workload.rows import (
+    MAX_LINE_BYTES,
+    NO_IDS,
     ReadWorkload,
     RequestRows,
     Skips,
@@ -22,6 +26,7 @@ from tokenpath.simulate.workload.rows import (
 )
 
 _NS_PER_S = 1_000_000_000
+_SHARED = "sharedprefix"
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?")
 
 
@@ -43,6 +48,8 @@ class CsvFormat:
 
 FORMATS = (
     CsvFormat("tokenpath", "prompttokens", "outputtokens", "arrivalns", 1),
+    CsvFormat("tokenpath", "prompttokens", "outputtokens", "arrivalus", 1_000),
+    CsvFormat("tokenpath", "prompttokens", "outputtokens", "arrivalms", 1_000_000),
     CsvFormat("tokenpath", "prompttokens", "outputtokens", "arrivals"),
     CsvFormat("azure", "contexttokens", "generatedtokens", "timestamp"),
     CsvFormat("burstgpt", "requesttokens", "responsetokens", "timestamp"),
@@ -82,6 +89,8 @@ def format_of(names: list[str]) -> CsvFormat | None:
 def read_csv(path: Path, known: CsvFormat, output: LengthLaw | None = None) -> ReadWorkload:
     """Requests of a table; without a column of arrivals they all come at once.
 
+    Columns `group` and `shared_prefix` (tokens), where a table has them, say that requests of one group begin
+    with the same tokens, as many as each states. A negative group or no tokens: nothing is shared.
     `output` is the law of outputs where the file has none. UsageError if it is missing then.
     """
     if known.output is None and output is None:
@@ -101,7 +110,11 @@ def read_csv(path: Path, known: CsvFormat, output: LengthLaw | None = None) -> R
     prompt_at = names.index(known.prompt)
     output_at = names.index(known.output) if known.output else None
     time_at = names.index(known.time) if known.time else None
-    width = max(at for at in (prompt_at, output_at, time_at) if at is not None) + 1
+    group_at = names.index("group") if {"group", _SHARED} <= set(names) else None
+    shared_at = names.index(_SHARED) if group_at is not None else None
+    used = (prompt_at, output_at, time_at, group_at, shared_at)
+    width = max(at for at in used if at is not None) + 1
+    first_ids: dict[str, int] = {}
     for number, row in table:
         if len(row) < width:
             skips.add("a row with too few columns", number)
@@ -109,7 +122,10 @@ def read_csv(path: Path, known: CsvFormat, output: LengthLaw | None = None) -> R
         moment = 0 if time_at is None else stamp_ns(row[time_at], known.unit_ns)
         # A placeholder of 1 where the file has no outputs: they are drawn below.
         tokens = 1 if output_at is None else whole(row[output_at])
-        rows.add(number, moment, whole(row[prompt_at]), tokens)
+        ids = NO_IDS
+        if group_at is not None and shared_at is not None:
+            ids = _group_ids(row[group_at], whole(row[shared_at]), first_ids)
+        rows.add(number, moment, whole(row[prompt_at]), tokens, ids)
     if known.output is None and output is not None:
         drawn = output.at(uniforms(stream(0, Purpose.OUTPUT), len(rows.output_tokens)))
         rows.output_tokens = type(rows.output_tokens)("q", drawn.tolist())
@@ -117,6 +133,15 @@ def read_csv(path: Path, known: CsvFormat, output: LengthLaw | None = None) -> R
     if known.output is None and output is not None:
         notes.append(f"no output lengths in the file: drawn from {output.label}")
     return ReadWorkload(rows.workload(path.name), known.name, skips.listed(), tuple(notes))
+
+
+def _group_ids(group: str, shared_tokens: int | None, first_ids: dict[str, int]) -> array[int]:
+    """Ids of the whole granules that a request shares with its group."""
+    if not group.strip() or group.strip().startswith("-") or not shared_tokens or shared_tokens < 0:
+        return NO_IDS
+    first = first_ids.setdefault(group.strip(), len(first_ids) * MAX_TOKENS)
+    num_granules = min(shared_tokens, MAX_LINE_BYTES) // GRANULE_TOKENS
+    return array("q", range(first, first + num_granules))
 
 
 def stamp_ns(text: str, unit_ns: int) -> int | None:

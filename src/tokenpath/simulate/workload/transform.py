@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenpath.core.errors import UsageError
 from tokenpath.simulate.workload.arrivals import NS_PER_S, check_positive
 from tokenpath.simulate.workload.content import Content
+from tokenpath.simulate.workload.rows import ReadWorkload
 from tokenpath.simulate.workload.workload import NO_REQUEST, Int64s, Workload
 
 
@@ -86,3 +87,10 @@ def has_own_sessions(workload: Workload) -> bool:
     """Whether no session has two requests."""
     sessions: NDArray[np.int64] = np.unique(workload.session)
     return len(sessions) == workload.num_requests
+
+
+def cut_read(read: ReadWorkload, begin_s: float | None, duration_s: float | None) -> ReadWorkload:
+    """`cut` of what a reader returned; as it is where no stretch is named."""
+    if begin_s is None and duration_s is None:
+        return read
+    return dataclasses.replace(read, workload=cut(read.workload, begin_s or 0.0, duration_s))
