@@ -27,7 +27,7 @@ examples:
   tokenpath workload describe conversation_trace.jsonl
   tokenpath workload describe bench_results.json          a recorded run
   tokenpath workload fit trace.csv --to model.json
-  tokenpath workload generate --model model.json --requests 10000 --to load.jsonl
+  tokenpath workload generate --model model.json --requests 10000 --seed 7 --to load.jsonl
   tokenpath workload generate --rate 4 --requests 500 \\
       --input-tokens lognormal:800,1 --output-tokens 50:300 --to load.jsonl
 
