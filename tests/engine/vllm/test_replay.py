@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.vllm.mutations import ON_RECORDED_RUNS
 from engine.vllm.recorded_run import RecordedRun, load_run, wrong_steps
 from tokenpath.engine.vllm import VllmScheduler
 
@@ -22,3 +23,12 @@ def run(request: pytest.FixtureRequest) -> RecordedRun:
 def test_every_decision_and_free_block_count_is_reproduced(run: RecordedRun, is_compiled: bool):
     assert run.num_steps in (2332, 2894)
     assert list(wrong_steps(run, VllmScheduler(run.config, is_compiled=is_compiled))) == []
+
+
+@pytest.mark.parametrize("rule", ON_RECORDED_RUNS)
+def test_a_broken_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, rule: str):
+    name, break_rule = ON_RECORDED_RUNS[rule]
+    run = load_run(DATA, name)
+    scheduler = VllmScheduler(run.config, is_compiled=False)
+    break_rule(monkeypatch, scheduler)
+    assert next(wrong_steps(run, scheduler), None) is not None
