@@ -10,12 +10,11 @@ from tokenpath.capture.compiled import compiled
 from tokenpath.core.errors import LimitExceeded, UsageError
 from tokenpath.simulate.workload.chance import Purpose, stream
 from tokenpath.simulate.workload.content import MAX_IDS, Content
+from tokenpath.simulate.workload.length_fit import MAX_RECORDS
 from tokenpath.simulate.workload.lengths import Pairs
 from tokenpath.simulate.workload.reuse import in_order_of_time, matches
 from tokenpath.simulate.workload.workload import Int64s, Workload
 
-MAX_RECORDS = 4096
-"""Requests of which a fitted model keeps the lengths and what they share."""
 NEAR = 256
 """Requests to each side of the one that a lag points at among which the one to repeat is looked for."""
 ALIKE = 8

@@ -14,7 +14,7 @@ from tokenpath.simulate.workload.chains import fit_reuse
 from tokenpath.simulate.workload.describe import Description, describe
 from tokenpath.simulate.workload.generate import SharedPrefix
 from tokenpath.simulate.workload.length_fit import LengthFit, fit_pairs
-from tokenpath.simulate.workload.lengths import PairLaw, Table, TwoLaws
+from tokenpath.simulate.workload.lengths import PairLaw, Table
 from tokenpath.simulate.workload.model import WorkloadModel
 from tokenpath.simulate.workload.reuse import matches
 from tokenpath.simulate.workload.sessions import Sessions
@@ -42,11 +42,11 @@ def fit(workload: Workload) -> WorkloadModel:
         arrival = fit_arrivals(workload.arrival_ns[starts])
         process = arrival.process
     notes: list[str] = []
-    laws, prompt, output = fit_pairs(workload.prompt_tokens, workload.output_tokens)
+    laws = fit_pairs(workload.prompt_tokens, workload.output_tokens)
     conversations = _fit_sessions(workload, notes)
-    pairs: PairLaw = laws
+    pairs: PairLaw = laws.law
     if conversations is None:
-        pairs = fit_reuse(workload) or laws
+        pairs = fit_reuse(workload) or laws.law
     if arrival is not None and arrival.rounded_to_s is not None:
         notes.append(
             f"times in the source are rounded to {arrival.rounded_to_s:g} s; drawn ones are not"
@@ -63,8 +63,9 @@ def fit(workload: Workload) -> WorkloadModel:
     )
     errors = {
         "arrivals": _arrival_errors(arrival),
-        "prompt_tokens": _length_errors(prompt),
-        "output_tokens": _length_errors(output),
+        "prompt_tokens": _length_errors(laws.prompt),
+        "output_tokens": _length_errors(laws.output),
+        "pairs": {"copula": laws.copula_error, "sample": laws.sample_error},
         "drawn": compare(workload, model),
     }
     return dataclasses.replace(model, errors=errors)
@@ -135,11 +136,11 @@ def _fit_sessions(workload: Workload, notes: list[str]) -> Sessions | None:
     if prefix is not None:
         system = _mean_prefix_tokens(prefix)
         question[starts] = np.maximum(question[starts] - system, 1)
-    turn, _, _ = fit_pairs(question, workload.output_tokens)
+    turn = fit_pairs(question, workload.output_tokens).law
     turns = np.bincount(_root(workload))
     return Sessions(
         turns=Table.of_lengths(turns[turns > 0]),
-        turn=TwoLaws(turn.prompt, turn.output, turn.correlation),
+        turn=turn,
         mean_think_s=float(workload.think_ns[follower].mean()) / NS_PER_S,
         prefix=prefix,
         granule_tokens=workload.hash_granule_tokens,

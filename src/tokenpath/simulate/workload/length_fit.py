@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.workload.chance import Floats, normal_quantile
+from tokenpath.simulate.workload.chance import Floats, Purpose, normal_quantile, stream
 from tokenpath.simulate.workload.lengths import (
     BodyAndTail,
     Fixed,
     LengthLaw,
     Lognormal,
+    PairLaw,
+    Pairs,
     Quantiles,
+    Sample,
     TwoLaws,
 )
 from tokenpath.simulate.workload.statistics import mean_ranks
@@ -27,6 +30,11 @@ NUM_BLOCKS = 40
 MIN_LENGTHS = 100
 """Below it no law is judged: the quantiles are taken as they are."""
 TAIL_SHARES = (0.02, 0.05, 0.1)
+MIN_PAIRS = 1000
+"""Below it pairs are not judged."""
+NUM_DRAWN = 50_000
+MAX_RECORDS = 4096
+"""Pairs, or requests with what they share, that a model keeps."""
 SIMPLER_BY = 1.15
 """A law of few numbers is kept while its error is at most so many times that of the best."""
 MIN_SIGMA = 1e-3
@@ -87,11 +95,71 @@ def fit_lengths(tokens: Int64s) -> LengthFit:
     return LengthFit(makers[picked.kind](tokens), picked.kind, ranked)
 
 
-def fit_pairs(prompt_tokens: Int64s, output_tokens: Int64s) -> tuple[TwoLaws, LengthFit, LengthFit]:
-    """Both laws and the correlation of their normal scores."""
+@dataclass(frozen=True, slots=True)
+class PairFit:
+    """The law of pairs, and what it was chosen from."""
+
+    law: TwoLaws | Sample
+    """The law, fitted to all requests."""
+    prompt: LengthFit
+    """The law of prompts alone."""
+    output: LengthFit
+    """The law of outputs alone."""
+    copula_error: float | None
+    """Share of held-out pairs that two laws with a correlation put elsewhere; None: too few to judge."""
+    sample_error: float | None
+    """The same for rows resampled together."""
+
+
+def fit_pairs(prompt_tokens: Int64s, output_tokens: Int64s) -> PairFit:
+    """Two laws with a correlation, or rows resampled together where those put held-out pairs better.
+
+    Better: the total variation between where pairs lie, in tenths of either length. UsageError for none.
+    """
+    both = _two_laws(prompt_tokens, output_tokens)
     prompt, output = fit_lengths(prompt_tokens), fit_lengths(output_tokens)
-    correlation = score_correlation(prompt_tokens, output_tokens)
-    return TwoLaws(prompt.law, output.law, correlation), prompt, output
+    count = len(prompt_tokens)
+    if count < MIN_PAIRS:
+        return PairFit(both, prompt, output, None, None)
+    even = np.arange(count) * NUM_BLOCKS // count % 2 == 0
+    edges = [
+        np.quantile(column, np.arange(1, 10) / 10) for column in (prompt_tokens, output_tokens)
+    ]
+    errors = np.zeros(2)
+    for fitted in (even, ~even):
+        a, b = prompt_tokens[fitted], output_tokens[fitted]
+        judged = _cells(Pairs(prompt_tokens[~fitted], output_tokens[~fitted]), edges)
+        laws: tuple[PairLaw, ...] = (_two_laws(a, b), _sample(a, b))
+        for at, law in enumerate(laws):
+            drawn = _cells(law.draw(0, NUM_DRAWN), edges)
+            errors[at] += float(np.abs(drawn - judged).sum()) / 4
+    copula_error, sample_error = errors.tolist()
+    law = (
+        both if copula_error <= SIMPLER_BY * sample_error else _sample(prompt_tokens, output_tokens)
+    )
+    return PairFit(law, prompt, output, copula_error, sample_error)
+
+
+def _two_laws(prompt_tokens: Int64s, output_tokens: Int64s) -> TwoLaws:
+    return TwoLaws(
+        fit_lengths(prompt_tokens).law,
+        fit_lengths(output_tokens).law,
+        score_correlation(prompt_tokens, output_tokens),
+    )
+
+
+def _sample(prompt_tokens: Int64s, output_tokens: Int64s) -> Sample:
+    rows = np.arange(len(prompt_tokens))
+    if len(rows) > MAX_RECORDS:
+        rows = np.sort(stream(0, Purpose.PROMPT).choice(len(rows), MAX_RECORDS, replace=False))
+    return Sample(tuple(prompt_tokens[rows].tolist()), tuple(output_tokens[rows].tolist()))
+
+
+def _cells(pairs: Pairs, edges: list[Floats]) -> Floats:
+    """Share of pairs in each of ten by ten cells."""
+    row = np.searchsorted(edges[0], pairs.prompt_tokens)
+    column = np.searchsorted(edges[1], pairs.output_tokens)
+    return np.asarray(np.bincount(row * 10 + column, minlength=100) / len(row))
 
 
 def score_correlation(first: Int64s, second: Int64s) -> float:

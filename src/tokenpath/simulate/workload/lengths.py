@@ -288,6 +288,34 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """Pairs that a model keeps, resampled row by row: any dependence of outputs on prompts stays."""
+
+    prompt_tokens: tuple[int, ...]
+    """Tokens of each prompt, at least 1."""
+    output_tokens: tuple[int, ...]
+    """Tokens of each output, at least 1."""
+
+    def __post_init__(self) -> None:
+        if len(self.prompt_tokens) != len(self.output_tokens) or not self.prompt_tokens:
+            raise UsageError("no pairs, or a half one", where="sample of lengths")
+        for column in (self.prompt_tokens, self.output_tokens):
+            _check_tokens("sample of lengths", min(column))
+            _check_tokens("sample of lengths", max(column))
+
+    @property
+    def label(self) -> str:
+        """The law in a few words."""
+        return f"lengths resampled from {len(self.prompt_tokens):,} requests"
+
+    def draw(self, seed: int, count: int) -> Pairs:
+        """Rows with replacement."""
+        return Pairs(
+            np.asarray(self.prompt_tokens, np.int64), np.asarray(self.output_tokens, np.int64)
+        ).draw(seed, count)
+
+
+@dataclass(frozen=True, slots=True)
 class TwoLaws:
     """A law for prompts and one for outputs, joined by a Gaussian copula."""
 

@@ -33,7 +33,7 @@ _KINDS: dict[str, type] = {
         arrivals.AtOnce, arrivals.Constant, arrivals.Poisson, arrivals.Gamma, arrivals.Weibull,
         arrivals.Diurnal, changing_rates.RateTable, changing_rates.MarkovModulated, changing_rates.Stages,
         lengths.Fixed, lengths.Uniform, lengths.Lognormal, lengths.BodyAndTail, lengths.Table,
-        lengths.Quantiles, lengths.TwoLaws, chains.Reuse, Sessions, SharedPrefix,
+        lengths.Quantiles, lengths.Sample, lengths.TwoLaws, chains.Reuse, Sessions, SharedPrefix,
     )
 }  # fmt: skip
 """What may stand in a model file, by the name of its `kind`."""
