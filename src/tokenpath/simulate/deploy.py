@@ -1,0 +1,263 @@
+"""A scenario made ready to run: part and model found, memory planned, step latency chosen, engines built."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+
+from tokenpath.capture.capture import Capture
+from tokenpath.core.errors import UsageError
+from tokenpath.core.hardware import Hardware, find_candidates, load_catalogue
+from tokenpath.core.model_catalogue import Model, find_model
+from tokenpath.engine.scheduler import Scheduler
+from tokenpath.simulate.calibrate import CalibratedStepModel
+from tokenpath.simulate.engines import batch_limits, block_tokens, make_scheduler
+from tokenpath.simulate.loop_run import Simulated, simulate_disaggregated, simulate_workload
+from tokenpath.simulate.memory import MemoryPlan, plan_memory
+from tokenpath.simulate.physics.deployment import Deployment
+from tokenpath.simulate.physics.model import PhysicsModel, physics_model
+from tokenpath.simulate.recorder import ShareSink
+from tokenpath.simulate.recorder_tables import RunFacts, capture_of_run
+from tokenpath.simulate.replica import Replica, ReplicaSettings
+from tokenpath.simulate.router import Router, RouterSettings, make_router
+from tokenpath.simulate.scenario import Scenario
+from tokenpath.simulate.step_model import StepCurve, StepModel
+from tokenpath.simulate.transfer import TransferSettings, find_link
+from tokenpath.simulate.workload.workload import Workload
+
+_LARGE_BYTES = 70 * 2**30
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a deployed scenario."""
+
+    simulated: Simulated
+    """What happened."""
+    capture: Capture
+    """The same as tables."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A scenario with all that it needs to run."""
+
+    scenario: Scenario
+    """What was asked."""
+    deployment: Deployment | None
+    """Model, part and layout; None without a model."""
+    step_model: StepModel
+    """How long a step takes."""
+    memory: MemoryPlan | None
+    """Where a rank's memory goes; None where blocks were given."""
+    num_blocks: int
+    """KV blocks of each scheduler."""
+    max_tokens: int
+    """Most tokens of a step."""
+    max_seqs: int
+    """Most requests of a step."""
+    longest: int
+    """Longest request of the workload, prompt and output."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Devices of all replicas."""
+        at = self.scenario
+        return at.tp * at.pp * at.dp * (at.replicas + at.decode_replicas)
+
+    def run(
+        self,
+        workload: Workload,
+        curve: StepCurve | None = None,
+        *,
+        detail: str = "request",
+        sink: ShareSink | None = None,
+        stops_on_overload: bool = True,
+    ) -> Ran:
+        """Run a workload; `curve` None: the step model's own."""
+        at = self.scenario
+        blocks: list[int] = []
+        first = [self._replica(curve, blocks) for _ in range(at.replicas)]
+        if at.decode_replicas:
+            second = [self._replica(curve, blocks) for _ in range(at.decode_replicas)]
+            simulated = simulate_disaggregated(
+                workload,
+                first,
+                second,
+                self._transfer(),
+                prefill_router=self._router(),
+                decode_router=self._router(),
+                detail=detail,
+                sink=sink,
+                stops_on_overload=stops_on_overload,
+            )
+        else:
+            simulated = simulate_workload(
+                workload,
+                first,
+                self._router(),
+                detail=detail,
+                sink=sink,
+                stops_on_overload=stops_on_overload,
+            )
+        send_ns, deliver_ns = self._frontend()
+        facts = RunFacts(
+            name=workload.name,
+            engine=at.engine,
+            total_blocks=blocks,
+            send_ns=send_ns,
+            deliver_ns=deliver_ns,
+            settings=self.settings(),
+        )
+        capture = capture_of_run(simulated.rows, workload, facts, tokens=detail == "token")
+        return Ran(simulated, capture)
+
+    def settings(self) -> dict[str, str]:
+        """Everything that was set or resolved, as text by name."""
+        found = {
+            name: str(value)
+            for name, value in asdict(self.scenario).items()
+            if name not in ("engine_settings", "slo") and value is not None
+        }
+        found |= {name: str(value) for name, value in self.scenario.engine_settings.items()}
+        resolved = {"num_blocks": self.num_blocks, "step_model": self.step_model.origin}
+        return found | {name: str(value) for name, value in resolved.items()}
+
+    def _replica(self, curve: StepCurve | None, blocks: list[int]) -> Replica:
+        """A new replica; the blocks of its schedulers are added to `blocks`."""
+        at = self.scenario
+        settings = ReplicaSettings(
+            steps_in_flight=max(at.pp, 2 if at.async_steps else 1), num_stages=at.pp
+        )
+        schedulers = [self._scheduler() for _ in range(at.dp)]
+        blocks += [scheduler.num_usable_blocks for scheduler in schedulers]
+        return Replica(schedulers, curve or self.step_model.curve, settings)
+
+    def _scheduler(self) -> Scheduler:
+        at = self.scenario
+        return make_scheduler(
+            at.engine,
+            at.engine_settings,
+            num_blocks=self.num_blocks,
+            max_tokens=self.max_tokens,
+            max_seqs=self.max_seqs,
+            longest=self.longest,
+            version=at.engine_version,
+        )
+
+    def _router(self) -> Router:
+        at = self.scenario
+        return make_router(RouterSettings(policy=at.router, keeps_sessions=at.keeps_sessions))
+
+    def _transfer(self) -> TransferSettings:
+        at, deployment = self.scenario, self.deployment
+        if deployment is None:
+            raise UsageError(
+                "the KV bytes of a prompt are not known",
+                where="decode_replicas",
+                allowed="a model and a GPU",
+                next_step="name both",
+            )
+        per_token = deployment.kv_bytes_per_token()
+        return TransferSettings(
+            link=find_link(at.link, deployment.hardware),
+            kv_bytes=lambda num_tokens: per_token * num_tokens,
+            answered_by=at.answered_by,
+        )
+
+    def _frontend(self) -> tuple[int, int]:
+        """From client to engine, and back."""
+        if self.scenario.frontend_ns is not None:
+            return self.scenario.frontend_ns, 0
+        if isinstance(self.step_model, PhysicsModel):
+            return round(self.step_model.frontend_ns), 0
+        if isinstance(self.step_model, CalibratedStepModel):
+            delays = self.step_model.overheads
+            ways = (delays.arrival, delays.delivery)
+            send_ns, deliver_ns = (0 if way is None else round(way.mean_ns) for way in ways)
+            return send_ns, deliver_ns
+        return 0, 0
+
+
+def deploy(scenario: Scenario, workload: Workload, step_model: StepModel | None = None) -> Deployed:
+    """Make a scenario ready for workloads no longer than this one.
+
+    `step_model` None: physics. Raises UsageError or InputError for what cannot be: unknown names, a layout
+    that does not divide, a model that does not fit, naming the limit and the nearest value that works.
+    """
+    if workload.num_requests == 0:
+        raise UsageError("a workload without requests", allowed="one request or more")
+    longest = int((workload.prompt_tokens + workload.output_tokens).max())
+    at = None
+    if scenario.model is not None and scenario.gpu is not None:
+        model = find_model(scenario.model).quantised(scenario.quantisation)
+        at = _deployment(scenario, model, find_gpu(scenario.gpu))
+    elif step_model is None:
+        missing = "model" if scenario.model is None else "GPU"
+        raise UsageError(
+            f"no {missing} named",
+            allowed="a model and a GPU, or a calibrated step model",
+            next_step="--model llama-3.1-8b --gpu H100, or --step-model model.json",
+        )
+    is_large = at is None or (
+        at.hardware.memory_bytes >= _LARGE_BYTES and not at.hardware.key.startswith("a100")
+    )
+    max_tokens, max_seqs = batch_limits(scenario.engine, scenario.engine_settings, is_large)
+    memory = None
+    num_blocks = scenario.num_blocks
+    if num_blocks is None and at is not None:
+        memory = plan_memory(
+            at,
+            utilisation=scenario.gpu_memory_utilization,
+            block_tokens=block_tokens(scenario.engine, scenario.engine_settings),
+            max_tokens=max_tokens,
+            max_seqs=max_seqs,
+            max_model_tokens=longest,
+        )
+        num_blocks = memory.num_blocks
+    if num_blocks is None:
+        raise UsageError(
+            "the number of KV blocks is not known",
+            allowed="num_blocks as the engine printed it, or a model and a GPU",
+            next_step="--set num_blocks=N",
+        )
+    chosen = step_model
+    if chosen is None and at is not None:
+        chosen = physics_model(at)
+    if chosen is None:
+        raise UsageError("no step model", next_step="name a model and a GPU, or a step model")
+    return Deployed(scenario, at, chosen, memory, num_blocks, max_tokens, max_seqs, longest)
+
+
+def find_gpu(name: str) -> Hardware:
+    """The accelerator of a name; of several forms of one part the SXM module, which servers have.
+
+    UsageError with the nearest keys for a name that none goes by.
+    """
+    found = find_candidates(name)
+    if found:
+        return min(found, key=lambda hw: ("sxm" not in hw.key, found.index(hw)))
+    keys = list(load_catalogue())
+    near = get_close_matches(name.lower(), keys, n=3, cutoff=0.3)
+    raise UsageError(
+        f"unknown GPU {name!r}",
+        where="--gpu",
+        allowed=", ".join(keys),
+        next_step=f"nearest: {', '.join(near)}" if near else None,
+    )
+
+
+def _deployment(scenario: Scenario, model: Model, hardware: Hardware) -> Deployment:
+    engine = scenario.engine
+    return Deployment(
+        model=model,
+        hardware=hardware,
+        engine=engine if engine in ("vllm", "sglang", "trtllm") else "vllm",  # type: ignore[arg-type]
+        engine_version=scenario.engine_version,
+        tp=scenario.tp,
+        pp=scenario.pp,
+        dp=scenario.dp,
+        ep=scenario.ep,
+        kv_dtype=scenario.kv_dtype,
+        expert_imbalance=scenario.expert_imbalance,
+    )
