@@ -10,7 +10,6 @@ from tokenpath.core.errors import InputError
 from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.vllm import VllmScheduler
 from tokenpath.simulate.calibrate.form import Form
-from tokenpath.simulate.calibrate.model import scale_curve
 from tokenpath.simulate.calibrate.requests import (
     RequestTimes,
     SimulatedSteps,
@@ -18,6 +17,7 @@ from tokenpath.simulate.calibrate.requests import (
     simulated_steps,
 )
 from tokenpath.simulate.calibrate.scaled import ScaledForm
+from tokenpath.simulate.calibrate.speed import scale_curve
 from tokenpath.simulate.loop_run import simulate_workload
 from tokenpath.simulate.recorder import NOT_SEEN
 from tokenpath.simulate.replica import Replica

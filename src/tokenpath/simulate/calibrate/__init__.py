@@ -9,11 +9,10 @@ from tokenpath.simulate.calibrate.model import (
     SourceFile,
     from_json,
     read_model,
-    scale_curve,
     to_json,
 )
 from tokenpath.simulate.calibrate.overheads import Delay, Overheads, overheads_of
-from tokenpath.simulate.calibrate.speed import RunSpeed
+from tokenpath.simulate.calibrate.speed import RunSpeed, scale_curve, scale_parts
 from tokenpath.simulate.calibrate.steps import fit_steps
 
 __all__ = [
@@ -27,5 +26,6 @@ __all__ = [
     "overheads_of",
     "read_model",
     "scale_curve",
+    "scale_parts",
     "to_json",
 ]

@@ -50,6 +50,10 @@ class FittedSteps:
     """On runs left out where there are three or more, else on blocks of time left out."""
     log_speed: Float64s
     """log(measured / predicted) of the summed cost, stalls set aside, of each part left out: how speed wanders."""
+    log_decode_speed: Float64s
+    """The same of steps of decode only, of the parts that have such."""
+    log_prefill_speed: Float64s
+    """The same of steps with prefill."""
     draws: tuple[StepCurve, ...]
     """Curves fitted to resampled blocks of time: how unsure the coefficients are."""
     stall_share: float
@@ -73,14 +77,20 @@ def fit_observations(runs: Sequence[StepObservations], *, seed: int = 0) -> Fitt
     predicted = _left_out(form, features, cost, parts)
     weights = _fit(form, features, cost)
     random = np.random.default_rng(seed)
+    is_mixed = features[:, 0] > 0
+    calm = _without_stalls(cost, predicted, is_mixed)
+
+    def log_speed(mask: NDArray[np.bool_]) -> Float64s:
+        return _log_speed(calm[mask], predicted[mask], parts[mask])
+
     return FittedSteps(
         curve=form.curve(weights),
         form=form,
         weights=weights,
         error=_error(cost, predicted, parts, len(runs)),
-        log_speed=_log_speed(
-            _without_stalls(cost, predicted, features[:, 0] > 0), predicted, parts
-        ),
+        log_speed=log_speed(np.ones(len(cost), np.bool_)),
+        log_decode_speed=log_speed(~is_mixed),
+        log_prefill_speed=log_speed(is_mixed),
         draws=tuple(_draws(form, features, cost, weights, random)),
         stall_share=_stall_share(form, features, cost, weights),
     )
@@ -195,7 +205,9 @@ def _error(cost: Float64s, predicted: Float64s, parts: Int64s, num_runs: int) ->
 
 
 def _log_speed(cost: Float64s, predicted: Float64s, parts: Int64s) -> Float64s:
-    result: Float64s = np.log(np.bincount(parts, cost) / np.bincount(parts, predicted))
+    measured, expected = np.bincount(parts, cost), np.bincount(parts, predicted)
+    is_there = expected > 0
+    result: Float64s = np.log(measured[is_there] / expected[is_there])
     return result
 
 

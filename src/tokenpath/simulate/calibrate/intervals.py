@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.core.stats_bootstrap import Interval
-from tokenpath.simulate.calibrate.model import CalibratedStepModel, scale_curve
+from tokenpath.simulate.calibrate.model import CalibratedStepModel
 from tokenpath.simulate.calibrate.speed import RunSpeed
 from tokenpath.simulate.step_model import StepCurve, StepModel
 
@@ -81,7 +81,7 @@ def draw_curve(model: StepModel, random: np.random.Generator) -> StepCurve:
     """A curve that another run could have, as unsure as the model says it is."""
     if isinstance(model, CalibratedStepModel):
         return model.sample(random)
-    return scale_curve(model.curve, math.exp(speed_from_error(model).sample(random)))
+    return speed_from_error(model).sample(model.curve, random)
 
 
 def speed_from_error(model: StepModel) -> RunSpeed:
@@ -91,11 +91,16 @@ def speed_from_error(model: StepModel) -> RunSpeed:
     """
     error = model.error
     if error is None:
-        return RunSpeed(_UNMEASURED_SIGMA, _UNMEASURED_FREEDOM, 0)
+        return _even(_UNMEASURED_SIGMA, _UNMEASURED_FREEDOM, 0)
     low, high = (_read(error.quantiles, at) for at in (0.25, 0.75))
     middle = math.log1p(min(max(error.bias_relative, -0.9), 10.0))
     sigma = math.hypot((high - low) / 2 / _NORMAL_MIDDLE, middle)
-    return RunSpeed(max(sigma, 0.01), float(max(min(error.num_steps, 60) / 2, 3)), error.num_steps)
+    freedom = float(max(min(error.num_steps, 60) / 2, 3))
+    return _even(max(sigma, 0.01), freedom, error.num_steps)
+
+
+def _even(sigma: float, freedom: float, num: int) -> RunSpeed:
+    return RunSpeed(sigma, sigma, sigma, freedom, num)
 
 
 def widening(scores: Sequence[RunScore], level: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -74,20 +73,7 @@ class CalibratedStepModel:
     def sample(self, random: np.random.Generator) -> StepCurve:
         """A curve that another run could have had: unsure coefficients and another speed."""
         drawn = self.draws[int(random.integers(len(self.draws)))] if self.draws else self.curve
-        return scale_curve(drawn, math.exp(self.speed.sample(random)))
-
-
-def scale_curve(curve: StepCurve, factor: float) -> StepCurve:
-    """The same curve, every step `factor` times as long."""
-    return StepCurve(
-        knots=curve.knots,
-        mixed_ns=curve.mixed_ns * factor,
-        decode_ns=curve.decode_ns * factor,
-        device_coefficients=curve.device_coefficients * factor,
-        host_ns=curve.host_ns * factor,
-        host_coefficients=curve.host_coefficients * factor,
-        is_overlapped=curve.is_overlapped,
-    )
+        return self.speed.sample(drawn, random)
 
 
 def to_json(model: CalibratedStepModel) -> str:

@@ -76,6 +76,8 @@ def facts_of(model: CalibratedStepModel) -> dict[str, object]:
             },
             "run_speed": {
                 "sigma": model.speed.sigma,
+                "decode_sigma": model.speed.decode_sigma,
+                "prefill_sigma": model.speed.prefill_sigma,
                 "freedom": model.speed.freedom,
                 "num_parts": model.speed.num_parts,
             },
@@ -95,7 +97,8 @@ def _answer(model: CalibratedStepModel) -> tuple[str, ...]:
     )
     runs = (
         f"The speed of a whole run differs from this fit by {100 * model.speed.sigma:.1f} % (one "
-        "standard deviation): a queue near saturation multiplies that."
+        f"standard deviation; steps of decode alone {100 * model.speed.decode_sigma:.1f} %, with prefill "
+        f"{100 * model.speed.prefill_sigma:.1f} %): a queue near saturation multiplies that."
     )
     return (steps, runs)
 

@@ -2,42 +2,86 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from tokenpath.simulate.step_model import Float64s
+from tokenpath.simulate.step_model import Float64s, StepCurve
 
 _PRIOR_SIGMA = 0.03
-"""Speed of the same machine differs by about 3 % from run to run before anything is known of it: steps of
-repeated vLLM runs, between 1 and 5 % (docs/simulate.md)."""
+"""Speed of the same machine differs by about 3 % from run to run before anything is known of it: repeated
+vLLM runs on a CPU differed by 1 to 5 % (docs/simulate.md)."""
 _PRIOR_WEIGHT = 2.0
 """The prior counts as much as so many parts left out."""
+_PREFILL, _DECODE = slice(0, 4), slice(4, 7)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpeed:
-    """Law of log(speed factor) of a new run: Student's t, wider the fewer runs were seen."""
+    """Law of log(speed factor) of a new run: Student's t, wider the fewer runs were seen.
+
+    Steps of decode only and steps with prefill move together, each by its own sigma: what slows memory
+    slows decode most.
+    """
 
     sigma: float
-    """Scale of the logarithm."""
+    """Scale of the logarithm for all steps together."""
+    decode_sigma: float
+    """The same for steps of decode only."""
+    prefill_sigma: float
+    """The same for steps with prefill."""
     freedom: float
     """Degrees of freedom."""
     num_parts: int
     """Runs, or blocks of time, that were left out to learn it."""
 
-    def sample(self, random: np.random.Generator) -> float:
-        """A log factor."""
-        return float(self.sigma * random.standard_t(self.freedom))
+    def sample(self, curve: StepCurve, random: np.random.Generator) -> StepCurve:
+        """The curve at the speed of another run."""
+        deviation = float(random.standard_t(self.freedom))
+        return scale_parts(
+            curve,
+            math.exp(self.decode_sigma * deviation),
+            math.exp(self.prefill_sigma * deviation),
+        )
 
 
-def speed_of(log_speed: Float64s) -> RunSpeed:
-    """The law from log(measured / predicted) of parts left out, with a weak prior.
+def speed_of(log_speed: Float64s, decode: Float64s, prefill: Float64s) -> RunSpeed:
+    """The law from log(measured / predicted) of parts left out: all steps, decode only, with prefill.
 
-    Normal deviations with an inverse-gamma prior on their variance: the next one follows Student's t
-    (Gelman and others, Bayesian Data Analysis (2013), section 3.3). The mean is taken as 0: sums were matched.
+    Parts without steps of a kind are left out of its array. Normal deviations with an inverse-gamma prior on
+    their variance: the next one follows Student's t (Gelman and others, Bayesian Data Analysis (2013),
+    section 3.3). The mean is taken as 0: sums were matched.
     """
     num = len(log_speed)
-    freedom = num + _PRIOR_WEIGHT
+    return RunSpeed(_sigma(log_speed), _sigma(decode), _sigma(prefill), num + _PRIOR_WEIGHT, num)
+
+
+def scale_curve(curve: StepCurve, factor: float) -> StepCurve:
+    """The same curve, every step `factor` times as long."""
+    return scale_parts(curve, factor, factor)
+
+
+def scale_parts(curve: StepCurve, decode: float, prefill: float) -> StepCurve:
+    """The same curve, what belongs to decode and what belongs to prefill each so many times as long.
+
+    Host time that no request causes is decode's: most steps are.
+    """
+    by_feature = np.ones(len(curve.device_coefficients))
+    by_feature[_PREFILL], by_feature[_DECODE] = prefill, decode
+    # Where host and device overlap they are not summed, and each keeps its own.
+    shift = 0.0 if curve.is_overlapped else curve.host_ns * (prefill - decode)
+    return StepCurve(
+        knots=curve.knots,
+        mixed_ns=curve.mixed_ns * prefill + shift,
+        decode_ns=curve.decode_ns * decode,
+        device_coefficients=curve.device_coefficients * by_feature,
+        host_ns=curve.host_ns * decode,
+        host_coefficients=curve.host_coefficients * by_feature,
+        is_overlapped=curve.is_overlapped,
+    )
+
+
+def _sigma(log_speed: Float64s) -> float:
     spread = float((log_speed**2).sum()) + _PRIOR_WEIGHT * _PRIOR_SIGMA**2
-    return RunSpeed(float(np.sqrt(spread / freedom)), freedom, num)
+    return float(np.sqrt(spread / (len(log_speed) + _PRIOR_WEIGHT)))

@@ -48,7 +48,7 @@ def fit_steps(captures: Capture | Sequence[Capture], *, seed: int = 0) -> Calibr
             name: float(weight)
             for name, weight in zip(fitted.form.names(), fitted.weights, strict=True)
         },
-        speed=speed_of(fitted.log_speed),
+        speed=speed_of(fitted.log_speed, fitted.log_decode_speed, fitted.log_prefill_speed),
         draws=fitted.draws,
         overheads=_overheads(runs),
         usual_gap_ns=float(np.median([run.usual_gap_ns for run in observed])),
