@@ -117,7 +117,8 @@ class Pool:
         while asked.has_room:
             end_ns = asked.decide(now_ns, self.stage)
             if end_ns is None:
-                break
+                wake_ns = asked.wake_ns(now_ns)
+                return events if wake_ns is None else [*events, (wake_ns, SCHEDULE, replica)]
             events.append((end_ns, COMPLETE, replica))
         return events
 

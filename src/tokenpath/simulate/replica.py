@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +104,15 @@ def step_features(before: Int64s, tokens: Int64s, is_prefill: Bools) -> list[int
         int(tokens[decode].sum()),
         int((before[decode] + tokens[decode]).sum()),
     ]
+
+
+@runtime_checkable
+class TimedScheduler(Protocol):
+    """A scheduler that lets time pass on purpose (a batch every so many ms)."""
+
+    @property
+    def wake_ns(self) -> int | None:
+        """When to ask it again although nothing has happened; None: no need."""
 
 
 class Rank:
@@ -224,6 +234,12 @@ class Replica:
     def has_room(self) -> bool:
         """Whether another step may be decided."""
         return len(self._in_flight) < self.settings.steps_in_flight
+
+    def wake_ns(self, now_ns: int) -> int | None:
+        """When to ask it again though nothing happens, if one of its schedulers says so."""
+        schedulers = [rank.scheduler for rank in self.ranks]
+        times = [one.wake_ns for one in schedulers if isinstance(one, TimedScheduler)]
+        return min((at for at in times if at is not None and at > now_ns), default=None)
 
     def decide(self, now_ns: int, stage: Stage) -> int | None:
         """Decide one step; when it will have run, None when there is nothing to do."""

@@ -107,6 +107,25 @@ def test_pipeline_stages_work_on_different_steps() -> None:
     assert rows.steps.end_ns.tolist() == [400, 500, 600, 700]
 
 
+def test_a_scheduler_that_lets_time_pass_is_asked_again() -> None:
+    class EveryMicrosecond(FirstCome):
+        """Admits at whole microseconds only."""
+
+        wake_ns: int | None = None
+
+        def schedule(self, now_ns: int):
+            self.wake_ns = None
+            if now_ns % 1000 and not self.running:
+                self.wake_ns = -(-now_ns // 1000) * 1000
+                self.slots = 0
+            else:
+                self.slots = 8
+            return super().schedule(now_ns)
+
+    rows = run(workload([5, 10, 1500], 1, 1), curve(100), make=EveryMicrosecond)
+    assert rows.requests[0].scheduled_ns.tolist() == [1000, 1000, 2000]
+
+
 def test_a_request_that_can_never_run_is_refused_and_the_others_go_on() -> None:
     load = workload([0, 0, 0], [5, 500, 5], 2, after=[-1, -1, 1])
     done = simulate_workload(load, [Replica([FirstCome(blocks=100)], curve(10))])
