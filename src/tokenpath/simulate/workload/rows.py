@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import zlib
@@ -9,7 +10,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -90,58 +91,74 @@ class Skips:
 
 def read_head(path: Path) -> bytes:
     """The first bytes of a file, unpacked. InputError where it cannot be read."""
-    with _open(path) as stream:
-        try:
-            return stream.read(HEAD_BYTES)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"cannot be read: {error}", where=str(path)) from None
+    with _open(path) as (stream, packed):
+        head = stream.read(HEAD_BYTES)
+        if not head and packed is not None and packed.problem is not None:
+            raise InputError(packed.problem, where=str(path), next_step="pack it again")
+        return head
 
 
 def lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
     """Lines with their number from 1 on; blank and overlong ones are not among them."""
-    num_bytes = 0
-    with _open(path) as stream:
-        number = 0
-        while True:
-            try:
-                line = stream.readline(MAX_LINE_BYTES + 1)
-                number += 1
-                size = len(line)
-                if size > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                    skips.add(f"line above {MAX_LINE_BYTES >> 20} MiB", number)
-                    while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                        size += len(rest)
-                    line = b"\n"
-            except EOFError:
-                skips.add("file is cut off", number)
-                return
-            except (OSError, zlib.error):
-                skips.add("packed data is damaged", number)
-                return
-            if not line:
-                return
-            num_bytes += size
+    num_bytes = number = 0
+    with _open(path) as (stream, packed):
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            num_bytes += len(line)
+            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                skips.add(f"line above {MAX_LINE_BYTES:,} bytes", number)
+                while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                    num_bytes += len(rest)
+                line = b""
             if num_bytes > MAX_UNPACKED_BYTES:
                 raise LimitExceeded(
-                    f"unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB",
+                    f"unpacks to more than {MAX_UNPACKED_BYTES:,} bytes",
                     where=str(path),
                     next_step="split it",
                 )
             line = line.strip()
             if line:
                 yield number, line
+        if packed is not None and packed.problem is not None:
+            skips.add(packed.problem, number)
 
 
-def _open(path: Path) -> IO[bytes]:
+class _Unpacked(io.RawIOBase):
+    """A gzip stream that ends where it is damaged, and says so, instead of losing what came before."""
+
+    def __init__(self, packed: gzip.GzipFile) -> None:
+        self.packed = packed
+        self.problem: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self.packed.read1(len(buffer))
+        except EOFError:
+            self.problem, data = "file is cut off", b""
+        except (OSError, zlib.error):
+            self.problem, data = "packed data is damaged", b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[tuple[IO[bytes], _Unpacked | None]]:
     try:
         stream = path.open("rb")
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic == _GZIP_MAGIC:
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream))
-    return stream
+    with stream:
+        magic = stream.read(2)
+        stream.seek(0)
+        if magic != _GZIP_MAGIC:
+            yield stream, None
+            return
+        with gzip.GzipFile(fileobj=stream) as packed:
+            unpacked = _Unpacked(packed)
+            yield io.BufferedReader(unpacked), unpacked
 
 
 class RequestRows:

@@ -98,7 +98,8 @@ def _read_mooncake_at_once(path: Path, skips: Skips) -> ReadWorkload | None:
     )
     parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = arrow_json.ReadOptions(block_size=MAX_LINE_BYTES, use_threads=False)
-    if path.stat().st_size > MAX_BYTES_AT_ONCE:
+    # Arrow unpacks by the name's end, without a bound.
+    if path.suffix not in ("", ".json", ".jsonl") or path.stat().st_size > MAX_BYTES_AT_ONCE:
         return None
     try:
         table = arrow_json.read_json(
