@@ -141,11 +141,11 @@ def test_the_fourth_key_seldom_admits_that_a_name_tells_nothing() -> None:
     assert len(told) >= 0.8 * len(_KEYS["fourth"])
 
 
-@pytest.mark.parametrize("key", ["fifth", "sixth"])
+@pytest.mark.parametrize("key", ["fifth", "sixth", "seventh", "eighth"])
 def test_names_that_no_rule_was_written_for(key: str) -> None:
     """The halves that whoever mended the rules never saw; they keep the whole at 95 %."""
     cases = _load(sorted((_HERE / "unseen").glob(f"kernel_names_exam_{key}*.toml")))
-    assert len(cases) >= 198
+    assert len(cases) >= 105
     verdicts = classify_many([case["name"] for case in cases])
     right = sum(
         verdict.family in (case["family"], *case.get("also", "").split())
