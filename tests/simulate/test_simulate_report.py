@@ -64,7 +64,7 @@ def test_lead_tables_follow_the_answer_in_80_columns_without_details() -> None:
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert "SIMULATED" in shown
-    where = next(number for number, line in enumerate(lines) if "time to first token" in line)
+    where = next(number for number, line in enumerate(lines) if line.startswith("TTFT"))
     assert "412.00" in lines[where]
     assert "350.00" in lines[where]
     assert any("prefix cache" in line for line in lines) is False  # unknown, so not shown

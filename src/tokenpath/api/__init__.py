@@ -10,6 +10,7 @@ from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
 from tokenpath.api.load import load
+from tokenpath.api.simulate import SimulatedRun, compare_runs, simulate, simulate_from
 from tokenpath.api.thread import Threaded, thread
 from tokenpath.api.workload import (
     DescribedWorkload,
@@ -26,17 +27,21 @@ __all__ = [
     "DescribedWorkload",
     "Explained",
     "FittedWorkload",
+    "SimulatedRun",
     "Threaded",
     "WindowRequest",
     "about",
     "calibrate",
     "codes",
+    "compare_runs",
     "convert",
     "describe_workload",
     "explain",
     "fit_workload",
     "inspect",
     "load",
+    "simulate",
+    "simulate_from",
     "thread",
     "workload",
 ]

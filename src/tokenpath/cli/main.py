@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import calibrate, convert, explain, inspect, thread, workload
+from tokenpath.cli import calibrate, convert, explain, inspect, simulate, thread, workload
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -23,6 +23,7 @@ examples:
   tokenpath inspect trace.json
   tokenpath convert trace.json.gz --to capture/
   tokenpath workload describe trace.csv
+  tokenpath simulate --model llama-3.1-8b --gpu H100 --workload trace.csv
 
 exit codes: 0 fine, 1 a --fail-on check failed, 2 bad input or arguments
 """
@@ -38,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, thread, inspect, convert, calibrate, workload):
+    for module in (explain, simulate, thread, inspect, convert, calibrate, workload):
         module.add_command(commands)
     return parser
 

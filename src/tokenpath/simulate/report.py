@@ -12,10 +12,10 @@ Intervals = Mapping[str, tuple[float, float]]
 """Lower and upper bound of a figure, by its name in `Summary.flat`."""
 
 _NAMES = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "gap between tokens",
-    "e2e": "end to end",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2e": "E2E",
 }
 _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("requests_per_s", "requests", "/s"),

@@ -112,6 +112,19 @@ def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
     return scenario
 
 
+_RECORDED = {"chunked_prefill": "enable_chunked_prefill", "prefix_caching": "enable_prefix_caching"}
+"""Names in an engine's own record of its settings that differ from those of its command line."""
+
+
+def scenario_of(recorded: Mapping[str, str], engine: str = "vllm") -> Scenario:
+    """The scenario that a capture's recorded settings describe; what it does not know is left out."""
+    settings = {_RECORDED.get(name, name): text for name, text in recorded.items()}
+    scenario = Scenario(engine=engine, engine_version=recorded.get(engine))
+    own = _fields(settings_class(engine))
+    names = [name for name in settings if name in own or name == "num_blocks"]
+    return with_settings(scenario, [f"{name}={settings[name]}" for name in names])
+
+
 def parse_slo(text: str) -> Slo:
     """`ttft=500ms,tpot=50ms,e2e=10s`; UsageError for anything else."""
     found: dict[str, int] = {}

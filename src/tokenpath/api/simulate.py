@@ -1,0 +1,187 @@
+"""Simulate: what a workload would do on an engine, a part and a configuration, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenpath.api.load import Progress, load
+from tokenpath.capture.capture import Capture
+from tokenpath.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenpath.core.report import Report
+    from tokenpath.core.stats_bootstrap import Interval
+    from tokenpath.simulate.deploy import Deployed
+    from tokenpath.simulate.scenario import Scenario
+    from tokenpath.simulate.step_model import StepCurve, StepModel
+    from tokenpath.simulate.summary import Summary
+    from tokenpath.simulate.workload.workload import Workload
+
+SHARES_MAX = 20_000_000
+"""Output tokens from which on the shares of requests in steps are not kept unless asked for."""
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """A simulated run, and what is said of it."""
+
+    report: Report
+    """For people and programs: render it with `tokenpath.export`."""
+    summary: Summary
+    """Its figures, as the user sees them."""
+    intervals: Mapping[str, Interval]
+    """Prediction intervals by the names of `Summary.flat`; empty if none were asked for."""
+    capture: Capture
+    """The run as tables, for `explain`, `convert` and comparison."""
+    deployed: Deployed
+    """What was run: memory plan, step model, settings."""
+    workload: Workload
+    """What was asked of it."""
+
+
+def simulate(
+    scenario: Scenario,
+    workload: Workload,
+    *,
+    step_model: StepModel | None = None,
+    redraw: Callable[[int], Workload] | None = None,
+    num_draws: int = 20,
+    seed: int = 0,
+    detail: str | None = None,
+    stops_on_overload: bool = True,
+) -> SimulatedRun:
+    """Run a workload on a deployment that need not exist.
+
+    `step_model` None: physics. `redraw` gives the workload of another seed, for the intervals; None: the
+    workload is known and only the engine is unsure. `num_draws` 0: no intervals. `detail`: `request`, `step`
+    or `token`; None: `step` where that is affordable. Raises UsageError or InputError, naming the limit and the
+    nearest value that works, for what cannot be.
+    """
+    from tokenpath.api.simulate_report import report_of
+    from tokenpath.simulate.deploy import deploy
+    from tokenpath.simulate.summary import summarise
+
+    deployed = deploy(scenario, workload, step_model)
+    if detail is None:
+        detail = "step" if int(workload.output_tokens.sum()) <= SHARES_MAX else "request"
+    ran = deployed.run(workload, detail=detail, stops_on_overload=stops_on_overload)
+    summary = summarise(ran.capture, scenario.slo, observer=_observer(ran.capture))
+    if summary is None:
+        raise UsageError("no request was run", where=workload.name)
+    intervals: Mapping[str, Interval] = {}
+    if num_draws and ran.simulated.overload is None:
+        intervals = _intervals(deployed, workload, redraw, num_draws, seed)
+    report = report_of(deployed, workload, ran, summary, intervals)
+    return SimulatedRun(report, summary, intervals, ran.capture, deployed, workload)
+
+
+def simulate_from(
+    paths: Sequence[str | Path],
+    settings: Sequence[str] = (),
+    *,
+    scenario: Scenario | None = None,
+    num_draws: int = 20,
+    seed: int = 0,
+    keep_hosts: bool = False,
+    progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> tuple[SimulatedRun, SimulatedRun | None]:
+    """What a recorded run would have been with other settings.
+
+    The workload and the step latency come from the recording. The first result is the run as it was set, whose
+    report states how far it is from what was measured; the second, with `settings` (`key=value`), answers the
+    question. `scenario` None: what the recording says of its engine.
+    """
+    from tokenpath.api.simulate_report import beside_measured, what_if
+    from tokenpath.simulate.calibrate import fit_steps
+    from tokenpath.simulate.scenario import scenario_of, with_settings
+    from tokenpath.simulate.workload.from_capture import workload_from_capture
+
+    capture = load(paths, keep_hosts=keep_hosts, progress=progress, columns=columns)
+    model = fit_steps(capture)
+    workload = workload_from_capture(capture).workload
+    base = scenario or scenario_of(model.settings)
+    first = simulate(base, workload, step_model=model, num_draws=num_draws, seed=seed)
+    first = replace(first, report=beside_measured(first.report, first.capture, capture))
+    if not settings:
+        return first, None
+    asked = with_settings(base, settings)
+    second = simulate(asked, workload, step_model=model, num_draws=num_draws, seed=seed)
+    report = what_if(second.report, first.capture, second.capture, settings)
+    return first, replace(second, report=report)
+
+
+def compare_runs(
+    first: Capture | Sequence[str | Path],
+    second: Capture | Sequence[str | Path],
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    keep_hosts: bool = False,
+    progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Report:
+    """Two runs, measured or simulated, side by side: what differs by more than chance."""
+    from tokenpath.core.report import Report, Trust
+    from tokenpath.simulate.compare import compare, comparison_answer, comparison_table
+
+    captures = [
+        run
+        if isinstance(run, Capture)
+        else load(run, keep_hosts=keep_hosts, progress=progress, columns=columns)
+        for run in (first, second)
+    ]
+    found = compare(*captures)
+    counts = [f"{name}: {n:,} requests" for name, n in zip("AB", found.num_requests, strict=True)]
+    states = {_state(capture) for capture in captures}
+    return Report(
+        verb="compare",
+        headline=" · ".join([f"A {names[0]} · B {names[1]}", *counts]),
+        answer=comparison_answer(found),
+        trust=Trust.GOOD,
+        window=None,
+        funnel=None,
+        findings=[],
+        dismissed=[],
+        notes=[],
+        tables=[comparison_table(found)],
+        state="simulated" if "simulated" in states else "measured",
+    )
+
+
+def _state(capture: Capture) -> str:
+    states = set(capture["source"]["state"].to_pylist())
+    return "simulated" if "simulated" in states else "measured"
+
+
+def _observer(capture: Capture) -> str:
+    """The user's side where it was simulated."""
+    names = set(capture["request"]["observer"].to_pylist())
+    return "client" if "client" in names else "engine"
+
+
+def _intervals(
+    deployed: Deployed,
+    workload: Workload,
+    redraw: Callable[[int], Workload] | None,
+    num_draws: int,
+    seed: int,
+) -> dict[str, Interval]:
+    from tokenpath.simulate.calibrate.intervals import predict
+    from tokenpath.simulate.summary import summarise
+
+    def run(curve: StepCurve, of_seed: int) -> Mapping[str, float]:
+        drawn = workload if redraw is None or of_seed == seed else redraw(of_seed)
+        ran = deployed.run(drawn, curve, detail="step", stops_on_overload=False)
+        summary = summarise(ran.capture, deployed.scenario.slo, observer=_observer(ran.capture))
+        return {} if summary is None else summary.flat()
+
+    return predict(
+        run,
+        deployed.step_model,
+        num_draws=num_draws,
+        seed=seed,
+        vary_workload=redraw is not None,
+    )
