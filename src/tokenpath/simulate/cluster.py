@@ -137,6 +137,16 @@ class Pool:
         asked.is_asked = True
         return [(now_ns, SCHEDULE, replica)]
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests in queues."""
+        return sum(endpoint.scheduler.num_waiting for endpoint in self.endpoints)
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
+        return sum(endpoint.scheduler.num_running for endpoint in self.endpoints)
+
     def endpoint_of(self, request: int) -> Endpoint:
         """Where a request was placed."""
         return self.endpoints[int(self._endpoint_of[request]) - self.first_endpoint]
@@ -176,6 +186,16 @@ class Colocated:
     def endpoints(self) -> list[Endpoint]:
         """Every scheduler, by number."""
         return self._pool.endpoints
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in queues."""
+        return self._pool.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
+        return self._pool.num_running
 
     def start(self) -> list[Event]:
         """Replicas that join later."""

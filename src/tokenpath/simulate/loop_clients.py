@@ -6,6 +6,8 @@ token that much after the engine has emitted that token.
 
 from __future__ import annotations
 
+import itertools
+
 from tokenpath.core.errors import InputError
 from tokenpath.simulate.loop import ARRIVE, Event
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
@@ -25,6 +27,14 @@ class WorkloadClients:
         self._think = workload.think_ns.tolist()
         self._limit = workload.concurrency
         self._roots = [index for index, other in enumerate(after) if other == NO_REQUEST]
+        sent = [self._arrival[index] for index in self._roots]
+        for at, (one, other) in enumerate(itertools.pairwise(sent)):
+            if other < one:
+                raise InputError(
+                    f"request {self._roots[at + 1]} is sent before request {self._roots[at]}",
+                    where="workload, column arrival_ns",
+                    allowed="ascending times, of requests without a predecessor",
+                )
         self._next_turns: dict[int, list[int]] = {}
         for index, other in enumerate(after):
             if other == NO_REQUEST:

@@ -16,12 +16,10 @@ that still fills fails 1 or 2, a queue that wanders at a load just below one fai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tokenpath.core.units import NS_PER_S, format_duration
-from tokenpath.simulate.router import Endpoint
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
 LOOK_EVERY = 512
@@ -70,8 +68,12 @@ class Served(Protocol):
     num_finished: int
 
     @property
-    def endpoints(self) -> Sequence[Endpoint]:
-        """Every scheduler."""
+    def num_waiting(self) -> int:
+        """Requests in queues."""
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,13 @@ class OverloadWatch:
         sent = self._clients.num_sent
         if not self._is_open or sent % self._every or self.found is not None:
             return False
-        schedulers = [endpoint.scheduler for endpoint in self._cluster.endpoints]
         self._looks.append(
             _Look(
                 now_ns,
                 sent,
                 self._cluster.num_finished,
-                sum(scheduler.num_waiting for scheduler in schedulers),
-                sum(scheduler.num_running for scheduler in schedulers),
+                self._cluster.num_waiting,
+                self._cluster.num_running,
             )
         )
         capacity = self._capacity()

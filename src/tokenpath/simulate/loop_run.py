@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tokenpath.core.errors import InputError, UsageError
@@ -33,6 +34,8 @@ class Simulated:
     """Requests that the engine refused, as it could never have run them, and why."""
     overload: Overload | None
     """Whether requests arrive faster than they can be served; None: not as far as seen."""
+    loaded_tokens: Mapping[str, int]
+    """Tokens loaded from each tier of KV below the GPU; empty where there is none."""
 
 
 def simulate_workload(
@@ -53,7 +56,7 @@ def simulate_workload(
     """
     recorder = _recorder(workload, detail, sink)
     cluster = Colocated(workload, replicas, recorder, router, round_trip_ns=round_trip_ns)
-    return _run(workload, cluster, recorder, stops_on_overload)
+    return _run(workload, cluster, recorder, replicas, stops_on_overload)
 
 
 def simulate_disaggregated(
@@ -81,7 +84,8 @@ def simulate_disaggregated(
         decode_router=decode_router,
         round_trip_ns=round_trip_ns,
     )
-    done = _run(workload, cluster, recorder, stops_on_overload)
+    replicas = [*prefill, *decode]
+    done = _run(workload, cluster, recorder, replicas, stops_on_overload)
     return replace(done, rows=replace(done.rows, users=cluster.user_tokens()))
 
 
@@ -98,6 +102,7 @@ def _run(
     workload: Workload,
     cluster: Colocated | Disaggregated,
     recorder: Recorder,
+    replicas: Sequence[Replica],
     stops_on_overload: bool,
 ) -> Simulated:
     clients = WorkloadClients(workload)
@@ -105,6 +110,10 @@ def _run(
     end_ns = run_events(clients, cluster, watch)
     if watch.found is None or not watch.found.is_stopped:
         _refuse_stuck(clients.num_sent - cluster.num_finished, cluster.endpoints)
+    loaded: Counter[str] = Counter()
+    for replica in replicas:
+        if replica.tiers is not None:
+            loaded.update(replica.tiers.loaded_tokens)
     return Simulated(
         recorder.finish(),
         end_ns,
@@ -112,6 +121,7 @@ def _run(
         cluster.num_finished,
         cluster.refusals,
         watch.found,
+        loaded,
     )
 
 

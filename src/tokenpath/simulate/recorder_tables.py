@@ -50,6 +50,8 @@ class RunFacts:
     """From the engine to the client: detokenisation, network."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the run, nested names joined by dots."""
+    loaded_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens loaded from each tier of KV below the GPU."""
     sample_interval_ns: int = SAMPLE_INTERVAL_NS
     """Between two samples of the counters."""
 
@@ -80,6 +82,7 @@ def summary_tables(rows: RunRows, workload: Workload, facts: RunFacts) -> dict[s
         "step": _steps(rows.steps, facts),
         "request": _requests(rows, workload, facts),
         "counter_sample": _samples(rows.steps, facts),
+        "summary": _totals(facts),
     }
 
 
@@ -195,6 +198,22 @@ def _steps(steps: StepRows, facts: RunFacts) -> pa.Table:
             "num_preempted": steps.num_preempted,
             "kv_used_blocks": steps.kv_used_blocks,
             "kv_total_blocks": total[steps.endpoint],
+        },
+    )
+
+
+def _totals(facts: RunFacts) -> pa.Table:
+    names, size = list(facts.loaded_tokens), len(facts.loaded_tokens)
+    return build_table(
+        "summary",
+        {
+            "source_id": np.zeros(size, np.int32),
+            "name": _constant("kv.offload_loaded_tokens", size),
+            "source_name": _constant("loaded_tokens", size),
+            "statistic": _constant("total", size),
+            "value": np.array(list(facts.loaded_tokens.values()), np.float64),
+            "unit": _constant("token", size),
+            "labels": [json.dumps({"tier": name}) for name in names],
         },
     )
 

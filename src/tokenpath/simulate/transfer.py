@@ -189,6 +189,16 @@ class Disaggregated:
         """Every scheduler, by number."""
         return [*self._prefill.endpoints, *self._decode.endpoints]
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests in queues, prompts that wait for a decode replica included."""
+        return self._prefill.num_waiting + len(self._held) + self._decode.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
+        return self._prefill.num_running + self._decode.num_running
+
     def start(self) -> list[Event]:
         """Replicas that join later."""
         return self._prefill.start() + self._decode.start()

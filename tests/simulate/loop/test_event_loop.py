@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,10 +183,15 @@ def test_requests_are_conserved_and_no_token_comes_before_its_prefill(
         shares.num_computed_before + shares.num_tokens < load.prompt_tokens[shares.request]
     )
     assert not before_prefill_ends.any()
-    # Each replica runs one step at a time.
     for endpoint in range(num_replicas):
         mine = steps.endpoint == endpoint
-        assert (steps.start_ns[mine][1:] >= steps.end_ns[mine][:-1]).all()
+        start, end = steps.start_ns[mine], steps.end_ns[mine]
+        # Each replica runs one step at a time, and none rests while it has a request.
+        assert (start[1:] >= end[:-1]).all()
+        here = request.endpoint == endpoint
+        for rest, until in zip(end[:-1], start[1:], strict=True):
+            has_work = (request.queued_ns[here] < until) & (request.finished_ns[here] > rest)
+            assert rest == until or not has_work.any()
     again = run(load, step, num_replicas=num_replicas, slots=slots, round_trip_ns=round_trip_ns)
     for one, other in zip(vars(steps).values(), vars(again.steps).values(), strict=True):
         assert (one == other).all()
@@ -287,6 +293,23 @@ def test_explain_reads_a_simulated_run() -> None:
             assert sum(parts.values()) == funnel.rows[0].duration_ns
             assert "unresolved" not in parts
     assert capture.num_rows("token") == load.output_tokens.sum()
+
+
+def test_the_hosts_clock_has_no_part_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = workload(np.arange(50) * 70, 20, 9)
+    first = run(load, curve(100, 2, 1))
+    for name in ("time", "time_ns", "monotonic", "perf_counter", "perf_counter_ns", "sleep"):
+        monkeypatch.setattr(time, name, lambda *_: pytest.fail("asked what time it is"))
+    again = run(load, curve(100, 2, 1))
+    monkeypatch.undo()
+    assert (first.steps.end_ns == again.steps.end_ns).all()
+
+
+def test_a_workload_out_of_order_is_refused() -> None:
+    with pytest.raises(InputError, match="request 1 is sent before request 0"):
+        run(workload([5, 4]), curve(1))
+    with pytest.raises(InputError, match="request 0 waits for request 0"):
+        run(workload([0], after=[0]), curve(1))
 
 
 def test_the_same_run_is_the_same_bytes(tmp_path: Path) -> None:

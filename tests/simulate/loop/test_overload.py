@@ -33,8 +33,6 @@ class _Fluid:
             ends.append(free)
         self.arrival, self.ends, self.slots = arrival, np.array(ends), slots
         self.num_sent = self.num_finished = self.num_waiting = self.num_running = 0
-        self.scheduler = self
-        self.endpoints = [self]
 
     def look(self, now: int) -> None:
         self.num_sent = int(np.searchsorted(self.arrival, now, "right"))
@@ -50,7 +48,7 @@ def _watched(arrival: np.ndarray, per_s: float, slots: int = 8) -> OverloadWatch
     for index, now in enumerate(arrival.tolist()):
         if (index + 1) % watch._every == 0:
             server.look(now)
-            server.num_sent = index + 1
+        server.num_sent = index + 1
         if watch.must_stop(index, now):
             break
     return watch

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_engines import FirstCome, curve, workload
 
+from tokenpath.capture.validate import validate
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.loop_run import simulate_workload
+from tokenpath.simulate.loop_run import Simulated, simulate_workload
+from tokenpath.simulate.recorder_tables import RunFacts, capture_of_run
 from tokenpath.simulate.replica import Replica
 from tokenpath.simulate.tiers import Tier, TierSettings, TierStore
 
@@ -70,24 +72,29 @@ def test_no_tier_holds_more_than_it_can_and_nothing_twice(prompts: list[list[int
         assert store.num_held_bytes("disk") == 10 * len(held[1]) <= 70
 
 
-def _run(is_layerwise: bool, tiers: tuple[Tier, ...]) -> tuple[Replica, np.ndarray, np.ndarray]:
+def _run(is_layerwise: bool, tiers: tuple[Tier, ...]) -> tuple[Simulated, np.ndarray, np.ndarray]:
     load = workload([0, 10_000], [100, 120], 1, hashes=[[1, 2], [1, 2]], granule=50)
     settings = TierSettings(tiers, 1.0, is_layerwise)
     replica = Replica([FirstCome()], curve(10, 5), tiers=settings)
-    rows = simulate_workload(load, [replica]).rows
-    return replica, rows.steps.features, rows.steps.end_ns - rows.steps.start_ns
+    done = simulate_workload(load, [replica])
+    rows = done.rows
+    return done, rows.steps.features, rows.steps.end_ns - rows.steps.start_ns
 
 
 def test_a_second_prompt_loads_what_the_first_has_computed() -> None:
     host = (Tier("host", 1000, 1e9),)
-    replica, features, length = _run(True, host)
+    done, features, length = _run(True, host)
     assert features[:, 1].tolist() == [100, 20]
     assert features[:, 2].tolist() == [0, 100]
     # 100 bytes take 100 ns, the rest of the prompt 110: the longer of both, or one after the other.
     assert length.tolist() == [510, 110]
     assert _run(False, host)[2].tolist() == [510, 210]
-    assert replica.tiers is not None
-    assert replica.tiers.loaded_tokens == {"host": 100}
+    assert done.loaded_tokens == {"host": 100}
+    facts = RunFacts("test", "vllm", [10_000], loaded_tokens=done.loaded_tokens)
+    load = workload([0, 10_000], [100, 120], 1)
+    capture = capture_of_run(done.rows, load, facts, tokens=False)
+    validate(capture)
+    assert capture["summary"].to_pylist()[0]["value"] == 100
 
 
 def test_a_slow_tier_is_what_the_step_waits_for() -> None:
