@@ -37,7 +37,8 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     tokens = KNOTS
     narrow = t.linear_peak > t.attention_peak
     linear = _join(
-        t.linear_flops / t.linear_peak
+        t.linear_flops
+        / t.linear_peak
         / np.where(narrow, e.linear_compute_narrow, 1.0)
         / np.where(narrow, 1.0, e.linear_compute),
         t.linear_bytes / t.memory_rate / e.linear_memory,
@@ -56,35 +57,36 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     fixed = (
         t.num_layers * e.layer_ns
         + t.num_moe_layers * e.moe_layer_ns
+        + t.experts_touched * e.expert_ns
+        + t.num_quantised_layers * e.quantise_ns
         + t.num_all_reduces * t.all_reduce_log2 * e.all_reduce_ns
         + t.num_exchanges * e.exchange_ns
         + t.num_hops * e.all_reduce_ns
     )
     work = (linear + expert + stream + links) * 1e9 + fixed
-    decode = e.decode_scale * (work + _join(head_compute * tokens, head) * 1e9)
-    # Beyond the knee prefill is what a step's time is made of; below it a mixed step is a decode
-    # step without its graph.
-    base = e.decode_scale * (work[..., :1] + head * 1e9)
-    mixed = (
-        base
-        + e.prefill_scale * (work - work[..., :1])
-        + e.prefill_scale * t.num_layers * e.mixed_layer_ns
-    )
+    one = work[..., :1] + head * 1e9
+    all_heads = _join(head_compute * tokens, head) * 1e9
+    growth = work - work[..., :1]
+    decode = e.decode_scale * one + e.growth_scale * (growth + all_heads - head * 1e9)
+    # A mixed step is a decode step without its graph, and with the work of more tokens.
+    launch = e.launch_scale * t.num_layers * e.mixed_layer_ns
+    mixed = e.decode_scale * one + e.prefill_scale * growth + launch
     zero = np.zeros_like(np.asarray(t.decode_kv_bytes, dtype=np.float64) + np.asarray(e.layer_ns))
     flat = zero[..., 0] if zero.ndim else zero
+    kv_rate = t.memory_rate * e.kv_memory / e.kv_grouping**t.kv_group_log2
     kv = np.maximum(
-        t.decode_kv_bytes / t.memory_rate / e.kv_memory,
+        t.decode_kv_bytes / kv_rate,
         t.decode_kv_flops / t.attention_peak / e.attention_compute,
     )
     device = np.zeros((*np.shape(flat), NUM_FEATURES))
     attention = t.attention_peak * e.attention_compute
     columns = {
-        0: e.prefill_scale * e.prefill_request_ns,
+        0: e.launch_scale * e.prefill_request_ns,
         1: e.prefill_scale * t.prefill_token_flops / attention * 1e9,
-        2: e.prefill_scale * t.prefill_kv_bytes / t.memory_rate / e.kv_memory * 1e9,
+        2: e.prefill_scale * t.prefill_kv_bytes / kv_rate * 1e9,
         3: e.prefill_scale * t.prefill_pair_flops / attention * 1e9,
-        4: e.decode_scale * t.decode_request_bytes / t.memory_rate / e.kv_memory * 1e9,
-        6: e.decode_scale * kv * 1e9,
+        4: e.growth_scale * t.decode_request_bytes / kv_rate * 1e9,
+        6: e.growth_scale * kv * 1e9,
     }
     for index, value in columns.items():
         spread = value + zero

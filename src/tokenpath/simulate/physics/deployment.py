@@ -103,10 +103,6 @@ class Deployment:
         return shape.kv_bytes_per_token(self.kv_dtype, tp) / self.pp
 
 
-def _layout_error(
-    what: str, allowed: str, working: list[int], asked: int, name: str
-) -> InputError:
+def _layout_error(what: str, allowed: str, working: list[int], asked: int, name: str) -> InputError:
     nearest = min(working, key=lambda v: (abs(v - asked), v))
-    return InputError(
-        what, allowed=allowed, next_step=f"nearest that works: {name} = {nearest}"
-    )
+    return InputError(what, allowed=allowed, next_step=f"nearest that works: {name} = {nearest}")

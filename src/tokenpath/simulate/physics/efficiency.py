@@ -7,7 +7,7 @@ together to measured runs with priors (benchmarks/scoreboard/fit.py) and shipped
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenpath.core.hardware import Hardware
@@ -15,7 +15,8 @@ from tokenpath.core.hardware import Hardware
 PRIORS: Mapping[str, tuple[float, float]] = {
     "linear_memory": (0.80, 0.15),
     "expert_memory": (0.60, 0.30),
-    "kv_memory": (0.60, 0.30),
+    "kv_memory": (0.70, 0.20),
+    "kv_grouping": (1.05, 0.10),
     "stream_memory": (0.60, 0.40),
     "linear_compute": (0.60, 0.25),
     "linear_compute_narrow": (0.50, 0.30),
@@ -24,7 +25,9 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "widening": (0.80, 0.40),
     "layer_ns": (15e3, 0.50),
     "mixed_layer_ns": (15e3, 0.70),
-    "moe_layer_ns": (15e3, 0.60),
+    "moe_layer_ns": (15e3, 0.50),
+    "expert_ns": (150.0, 0.80),
+    "quantise_ns": (4e3, 0.60),
     "all_reduce_ns": (6e3, 0.50),
     "exchange_ns": (20e3, 0.60),
     "link": (0.50, 0.50),
@@ -32,19 +35,23 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "step_ns": (0.8e6, 0.70),
     "request_ns": (8e3, 0.70),
     "prefill_request_ns": (1.0e6, 0.80),
-    "frontend_ns": (8e6, 0.60),
+    "frontend_ns": (6e6, 0.60),
+    "frontend_token_ns": (1.5e3, 0.70),
 }
 """Base value and spread (standard deviation of its logarithm) before any measurement.
 
 `*_memory`, `*_compute`, `link`: reached share of the peak. `linear_compute_narrow`: the same in 8 and 4
-bits. `widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
-layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `all_reduce_ns` per doubling
-of the group. `step_ns`, `request_ns`: scheduling and sampling of a step, per request; `prefill_request_ns`:
-a new request in a step. `frontend_ns`: server and client beside the engine until the first token.
+bits. `kv_grouping`: what a doubling of the query heads of a KV head costs in `kv_memory`. `widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
+layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `moe_layer_ns`, `expert_ns`:
+routing of a layer, and each expert it touches; `quantise_ns`: kernels that quantise the inputs of a layer;
+`all_reduce_ns` per doubling of the group. `step_ns`, `request_ns`: scheduling and sampling of a step, per request; `prefill_request_ns`:
+a new request in a step. `frontend_ns`, `frontend_token_ns`: server and client beside the engine until the
+first token, and their tokenising of each token of the prompt.
 """
 BY_ENGINE = (
     "linear_memory",
     "expert_memory",
+    "kv_memory",
     "layer_ns",
     "mixed_layer_ns",
     "moe_layer_ns",
@@ -73,6 +80,23 @@ BY_GENERATION = (
 """Numbers that have a factor for generations other than Hopper."""
 ENGINE_SPREAD = 0.35
 GENERATION_SPREAD = 0.25
+SCALES = ("decode_scale", "growth_scale", "prefill_scale", "launch_scale")
+SCALE_SPREADS = (0.25, 0.35, 0.5, 0.9)
+"""Spread of the logarithms of a class's own corrections."""
+SHARES = (
+    "linear_memory",
+    "expert_memory",
+    "kv_memory",
+    "stream_memory",
+    "linear_compute",
+    "linear_compute_narrow",
+    "expert_compute",
+    "attention_compute",
+    "link",
+)
+"""Numbers that are shares of a peak."""
+SHARE_MOST = 0.95
+"""None is believed above this, whatever a fit would like."""
 GENERATIONS = ("ampere", "ada", "blackwell")
 
 
@@ -83,6 +107,7 @@ class Efficiency:
     linear_memory: float
     expert_memory: float
     kv_memory: float
+    kv_grouping: float
     stream_memory: float
     linear_compute: float
     linear_compute_narrow: float
@@ -92,6 +117,8 @@ class Efficiency:
     layer_ns: float
     mixed_layer_ns: float
     moe_layer_ns: float
+    expert_ns: float
+    quantise_ns: float
     all_reduce_ns: float
     exchange_ns: float
     link: float
@@ -100,10 +127,15 @@ class Efficiency:
     request_ns: float
     prefill_request_ns: float
     frontend_ns: float
+    frontend_token_ns: float
     decode_scale: float = 1.0
-    """Measured over predicted time of decode for this class of deployment, shrunk; 1: none measured."""
+    """Measured over predicted time, shrunk, for this class of deployment: of a decode step of one token."""
+    growth_scale: float = 1.0
+    """... of what more requests and longer contexts add to it."""
     prefill_scale: float = 1.0
-    """The same of what prefill adds."""
+    """... of what prefill tokens add."""
+    launch_scale: float = 1.0
+    """... of what a prefill adds whatever its size."""
 
 
 def parameter_names() -> list[str]:
@@ -137,14 +169,19 @@ def generation(hw: Hardware) -> str | None:
 
 
 def resolve(
-    logs: Mapping[str, float], engine: str, gen: str | None, cell: tuple[float, float] = (0.0, 0.0)
+    logs: Mapping[str, float],
+    engine: str,
+    gen: str | None,
+    cell: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
 ) -> Efficiency:
-    """The numbers of an engine on a generation; `cell`: logarithms of the two scales."""
+    """The numbers of an engine on a generation; `cell`: logarithms of `SCALES`."""
     values = {}
     for name in PRIORS:
         total = logs.get(name, prior(name)[0])
         total += logs.get(f"{name}|{engine}", 0.0)
         if gen is not None:
             total += logs.get(f"{name}|{gen}", 0.0)
-        values[name] = math.exp(total)
-    return Efficiency(**values, decode_scale=math.exp(cell[0]), prefill_scale=math.exp(cell[1]))
+        value = math.exp(total)
+        values[name] = min(value, SHARE_MOST) if name in SHARES else value
+    scales = {name: math.exp(value) for name, value in zip(SCALES, cell, strict=True)}
+    return Efficiency(**values, **scales)

@@ -41,6 +41,10 @@ class Terms:
     """Weights of the experts that the step touches."""
     expert_peak: float
     """Peak FLOP/s of their type."""
+    experts_touched: Float64s
+    """Experts of this rank that the step touches, all layers together."""
+    num_quantised_layers: float
+    """Layers whose inputs are quantised in a kernel of their own."""
     is_widened: float
     """1 where the part lacks the type and the kernel widens weights to 16 bits, else 0."""
     head_bytes: float
@@ -53,6 +57,8 @@ class Terms:
     """Peak bytes/s of device memory."""
     attention_peak: float
     """Peak FLOP/s of attention (16 bit)."""
+    kv_group_log2: float
+    """log2 of the query heads that share a KV head; 0 with MLA, whose kernels are others."""
     decode_kv_bytes: float
     """Per token of context of a decode request: cache that is read."""
     decode_kv_flops: float
@@ -113,6 +119,8 @@ def terms_of(at: Deployment) -> Terms:
         expert_flops=experts[0],
         expert_bytes=experts[1],
         expert_peak=_peak(hw, expert_type),
+        experts_touched=experts[2],
+        num_quantised_layers=_quantised_layers(at),
         is_widened=1.0 if widened and shape.moe else 0.0,
         head_bytes=shape.vocab_size * hidden / tp * scheme.head.bits_per_param / 8,
         head_flops_per_request=2.0 * shape.vocab_size * hidden / tp,
@@ -120,6 +128,7 @@ def terms_of(at: Deployment) -> Terms:
         stream_bytes=10.0 * payload * shape.num_layers,
         memory_rate=hw.memory_bytes_per_s,
         attention_peak=_peak(hw, "bf16"),
+        kv_group_log2=0.0 if shape.is_mla else float(np.log2(shape.num_heads / shape.num_kv_heads)),
         decode_kv_bytes=kv.kv_bytes / at.pp,
         decode_kv_flops=kv.decode_flops / at.pp,
         decode_request_bytes=kv.request_bytes / at.pp,
@@ -140,22 +149,38 @@ def terms_of(at: Deployment) -> Terms:
     )
 
 
-def _experts(at: Deployment, tokens: Float64s) -> tuple[Float64s, Float64s]:
-    """FLOPs and weight bytes of the routed experts of one rank."""
+def _quantised_layers(at: Deployment) -> float:
+    """Inputs are quantised where the product itself runs in few bits."""
+    shape, hw = at.model.shape, at.hardware
+    narrow = ("fp8", "int8", "fp4")
+    scheme = at.model.scheme
+    if scheme.linear.compute_dtype(hw) in narrow:
+        return float(shape.num_layers)
+    if shape.moe and scheme.experts.compute_dtype(hw) in narrow:
+        return float(shape.moe.num_layers)
+    return 0.0
+
+
+def _experts(at: Deployment, tokens: Float64s) -> tuple[Float64s, Float64s, Float64s]:
+    """FLOPs and weight bytes of the routed experts of one rank, and how many it touches."""
     shape = at.model.shape
     moe = shape.moe
     if moe is None:
         nothing = np.zeros(len(tokens))
-        return nothing, nothing
+        return nothing, nothing, nothing
     matrices = 3.0 if shape.family.gated else 2.0
     weights = matrices * shape.hidden_size * moe.intermediate_size / at.expert_tp
     everyone = tokens * at.dp
     touched = np.array(
-        [expected_experts(max(1, round(n)), moe.num_experts, moe.experts_per_token) for n in everyone]
+        [
+            expected_experts(max(1, round(n)), moe.num_experts, moe.experts_per_token)
+            for n in everyone
+        ]
     )
     flops = 2.0 * everyone * moe.experts_per_token / at.ep * weights * moe.num_layers
     bits = at.model.scheme.experts.bits_per_param
-    return flops, touched / at.ep * weights * bits / 8 * moe.num_layers
+    mine = touched / at.ep * moe.num_layers
+    return flops, mine * weights * bits / 8, mine
 
 
 @dataclass(frozen=True, slots=True)

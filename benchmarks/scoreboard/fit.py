@@ -1,0 +1,252 @@
+"""Fit the efficiencies: Gauss-Newton on logarithms of predicted over measured, with priors, robustly.
+
+    python benchmarks/scoreboard/fit.py --data FOLDER --out src/tokenpath/simulate/physics/fitted.json
+
+Maximum a posteriori: every logarithm has a normal prior (`physics.efficiency`), residuals are Student-t with
+`_FREEDOM` degrees (Lange, Little, Taylor 1989), so a wrong row cannot pull. Classes of deployment (`Case.classes`)
+have four corrections of their own with priors around 0, which shrinks those of few rows, and so have releases
+of their engine within them. Nothing of the evaluation splits is read here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from benchmarks.scoreboard import blis_cases, silicon_cases
+from benchmarks.scoreboard.cases import Case, ClosedLoop
+from benchmarks.scoreboard.predict_many import Predictor
+
+from tokenpath.simulate.physics.efficiency import (
+    SCALE_SPREADS,
+    SCALES,
+    generation,
+    parameter_names,
+    prior,
+)
+
+SIGMAS = {
+    "tpot_mean_ms": 0.08,
+    "itl_mean_ms": 0.03,
+    "e2e_mean_ms": 0.04,
+    "ttft_mean_ms": 0.20,
+}
+"""What a run's logarithm may be off by before it counts: spread of repeats and of unmodelled traffic."""
+STAGED_TTFT_SIGMA = 0.08
+_FREEDOM = 4.0
+_CLASS_SLASHES = 3
+_RELEASE = 0.6
+"""Spread of a release's own scales over that of a class."""
+_STEP = 0.04
+MAX_CONCURRENCY = 256
+PER_CELL = 16
+
+
+@dataclass
+class Fit:
+    """Where the fit is."""
+
+    logs: dict[str, float]
+    """By parameter name."""
+    cells: dict[str, list[float]] = field(default_factory=dict)
+    """Logarithms of the four scales, by cell."""
+    history: list[float] = field(default_factory=list)
+    """Objective after each iteration."""
+
+
+def training_cases(data: Path, without: str | None = None, *, sample: bool = True) -> list[Case]:
+    """Cases that may be fitted to; `without` leaves a model family out (column B)."""
+    cases = [c for c in blis_cases.load_cases(data) if c.split == "train"]
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in silicon_cases.load_cases(data):
+        light = isinstance(case.load, ClosedLoop) and case.load.concurrency <= MAX_CONCURRENCY
+        if case.split == "train" and (light or case.decode is not None):
+            groups[case.classes[-1]].append(case)
+    for cell in sorted(groups):
+        ordered = sorted(groups[cell], key=lambda c: hashlib.sha1(c.run.encode()).hexdigest())
+        cases += ordered[:PER_CELL] if sample else ordered
+    return [c for c in cases if c.family != without]
+
+
+class Problem:
+    """Residuals of the training cases as a function of parameters."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        """Prepare predictions; a residual is (case, metric)."""
+        self.predictor = Predictor(cases, shorten=4.0)
+        self.cases = self.predictor.cases
+        self.names = parameter_names()
+        self.cell_names = sorted({key for c in self.cases for key in c.classes})
+        index = {name: k for k, name in enumerate(self.cell_names)}
+        # Class and release of each case; -1: none.
+        self.cells_of = np.array(
+            [[*(index[key] for key in c.classes), -1, -1][:2] for c in self.cases]
+        )
+        is_release = np.array([name.count("/") > _CLASS_SLASHES for name in self.cell_names])
+        self.spreads = (
+            np.array(SCALE_SPREADS)[None, :] * np.where(is_release, _RELEASE, 1.0)[:, None]
+        )
+        self.rows = [
+            (i, metric, self._sigma(case, metric))
+            for i, case in enumerate(self.cases)
+            for metric in case.measured
+            if metric.split(":")[-1] in SIGMAS
+        ]
+        self.row_case = np.array([i for i, _, _ in self.rows])
+        self.sigma = np.array([s for _, _, s in self.rows])
+        self.measured = np.array([self.cases[i].measured[m] for i, m, _ in self.rows])
+
+    @staticmethod
+    def _sigma(case: Case, metric: str) -> float:
+        name = metric.split(":")[-1]
+        if name == "ttft_mean_ms" and not isinstance(case.load, ClosedLoop):
+            return STAGED_TTFT_SIGMA
+        if case.decode is not None and name == "ttft_mean_ms":
+            return 2 * SIGMAS[name]
+        return SIGMAS[name]
+
+    def errors(
+        self, logs: dict[str, float], cells: np.ndarray, only: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Logarithms of predicted over measured; NaN outside `only`, a mask of cases."""
+        padded = np.vstack([cells, np.zeros((1, len(SCALES)))])
+        scales = padded[self.cells_of[:, 0]] + padded[self.cells_of[:, 1]]
+        out = self.predictor.predict(logs, scales, only)
+        predicted = np.array([out[i].get(m, np.nan) for i, m, _ in self.rows])
+        return np.log(predicted / self.measured)
+
+    def step(
+        self, logs: dict[str, float], cells: np.ndarray, say: bool
+    ) -> tuple[dict[str, float], np.ndarray, float]:
+        """One damped Gauss-Newton step."""
+        base = self.errors(logs, cells)
+        scaled = base / self.sigma
+        weight = (_FREEDOM + 1) / (_FREEDOM + scaled**2)
+        root = np.sqrt(weight) / self.sigma
+        active = [n for n in self.names if self._matters(n)]
+        num, num_cells = len(active), len(self.cell_names) * len(SCALES)
+        size = len(base)
+        jacobian = np.zeros((size + num + num_cells, num + num_cells))
+        for k, name in enumerate(active):
+            moved = dict(logs)
+            moved[name] = moved.get(name, prior(name)[0]) + _STEP
+            change = (self.errors(moved, cells, self._concerned(name)) - base) / _STEP * root
+            jacobian[:size, k] = np.nan_to_num(change)
+            jacobian[size + k, k] = 1 / prior(name)[1]
+        # Every case has one class: all are moved at once and the columns told apart after. Its release
+        # acts on it in the same way.
+        for j in range(len(SCALES)):
+            moved_cells = cells.copy()
+            moved_cells[~self._is_release(), j] += _STEP
+            change = (self.errors(logs, moved_cells) - base) / _STEP * root
+            owners = self.cells_of[self.row_case]
+            for c in range(len(self.cell_names)):
+                column = num + c * len(SCALES) + j
+                mine = (owners == c).any(axis=1)
+                jacobian[:size, column][mine] = change[mine]
+                jacobian[size + column, column] = 1 / self.spreads[c, j]
+        target = np.zeros(size + num + num_cells)
+        target[:size] = -base * root
+        for k, name in enumerate(active):
+            mean, spread = prior(name)
+            target[size + k] = -(logs.get(name, mean) - mean) / spread
+        target[size + num :] = -(cells / self.spreads).ravel()
+        move, *_ = np.linalg.lstsq(jacobian, target, rcond=None)
+        best = (logs, cells, self._objective(base, logs, cells))
+        for share in (1.0, 0.5, 0.25, 0.1):
+            trial = dict(logs)
+            for k, name in enumerate(active):
+                trial[name] = logs.get(name, prior(name)[0]) + share * float(
+                    np.clip(move[k], -0.7, 0.7)
+                )
+            delta = np.clip(move[num:], -0.7, 0.7).reshape(cells.shape)
+            trial_cells = cells + share * delta
+            value = self._objective(self.errors(trial, trial_cells), trial, trial_cells)
+            if value < best[2]:
+                best = (trial, trial_cells, value)
+                break
+        if say:
+            print(f"  objective {best[2]:.1f}", flush=True)
+        return best
+
+    def _is_release(self) -> np.ndarray:
+        return np.array([name.count("/") > _CLASS_SLASHES for name in self.cell_names], dtype=bool)
+
+    def _concerned(self, name: str) -> np.ndarray | None:
+        """Cases that a parameter can move; None: all."""
+        group = name.partition("|")[2]
+        if not group:
+            return None
+        front = self.predictor.front
+        mask = np.array(
+            [group in (e, g) for e, g in zip(front.engines, front.generations, strict=True)]
+        )
+        for i, case in enumerate(self.cases):
+            mask[i] |= case.decode is not None and generation(case.decode.hardware) == group
+        return mask
+
+    def _matters(self, name: str) -> bool:
+        group = name.partition("|")[2]
+        stacks = [self.predictor.front] + ([self.predictor.back] if self.predictor.back else [])
+        return not group or any(group in s.engines or group in s.generations for s in stacks)
+
+    def _objective(self, errors: np.ndarray, logs: dict[str, float], cells: np.ndarray) -> float:
+        scaled = errors / self.sigma
+        data = float(np.sum((_FREEDOM + 1) / 2 * np.log1p(scaled**2 / _FREEDOM)))
+        before = sum(((v - prior(n)[0]) / prior(n)[1]) ** 2 for n, v in logs.items()) / 2
+        return data + before + float(np.sum((cells / self.spreads) ** 2)) / 2
+
+    def solve(self, iterations: int, start: Fit | None = None, *, say: bool = True) -> Fit:
+        """Iterate until the objective stands still."""
+        logs = dict(start.logs) if start else {}
+        cells = np.zeros((len(self.cell_names), len(SCALES)))
+        if start:
+            for k, name in enumerate(self.cell_names):
+                cells[k] = start.cells.get(name, cells[k])
+        history: list[float] = []
+        for _ in range(iterations):
+            logs, cells, value = self.step(logs, cells, say)
+            if history and history[-1] - value < 0.5:
+                break
+            history.append(value)
+        found = {
+            name: [round(float(v), 4) for v in cells[k]] for k, name in enumerate(self.cell_names)
+        }
+        return Fit({n: round(v, 5) for n, v in logs.items()}, found, history)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--without", help="model family to leave out")
+    parser.add_argument("--start", type=Path, help="fit to start from")
+    parser.add_argument("--iterations", type=int, default=6)
+    args = parser.parse_args()
+    began = time.perf_counter()
+    problem = Problem(training_cases(args.data, args.without))
+    print(f"{len(problem.cases)} runs, {len(problem.rows)} values, {len(problem.cell_names)} cells")
+    start = None
+    if args.start:
+        entry = json.loads(args.start.read_text("utf-8"))
+        start = Fit(entry["logs"], entry["cells"])
+    fit = problem.solve(args.iterations, start)
+    args.out.write_text(
+        json.dumps({"logs": fit.logs, "cells": fit.cells, "objective": fit.history}, indent=1)
+    )
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

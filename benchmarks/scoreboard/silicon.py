@@ -1,0 +1,149 @@
+"""Board: rows of the silicon sample, closed loop on six GPUs and three engines, with AIConfigurator's answers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from benchmarks.scoreboard.board import OURS, Board, Key, Score
+from benchmarks.scoreboard.cases import Case, ClosedLoop
+from benchmarks.scoreboard.fits import Columns
+from benchmarks.scoreboard.predict_many import WAVES, predict_disaggregated, traffic
+from benchmarks.scoreboard.silicon_cases import load_cases
+
+from tokenpath.engine.config import EngineConfig
+from tokenpath.engine.scheduler import Scheduler
+from tokenpath.engine.sglang.scheduler import SglangScheduler
+from tokenpath.engine.sglang.settings import SglangSettings
+from tokenpath.engine.vllm.scheduler import VllmScheduler
+from tokenpath.simulate.loop_run import simulate_workload
+from tokenpath.simulate.memory import plan_memory
+from tokenpath.simulate.physics.model import Fitted, physics_model
+from tokenpath.simulate.replica import Replica, ReplicaSettings
+from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
+
+BOARD = Board(
+    name="silicon",
+    title="Silicon sample, fully specified rows of a fixed sixth (closed loop, H100 to GB300)",
+    metrics=("tpot_mean_ms", "ttft_mean_ms"),
+    targets={"tpot_mean_ms": 0.12, "ttft_mean_ms": 0.25},
+)
+_BLOCK = 16
+_RIVALS = {
+    "aiconfigurator 0.12": (
+        "serving/aic_silicon/rival_aic0.12.csv",
+        "aic012_ttft_ms",
+        "aic012_tpot_ms",
+    ),
+    "aisimulate 0.13": (
+        "serving/aic_silicon/rival_aisimulate0.13.csv",
+        "p_ttft_mean",
+        "p_tpot_mean",
+    ),
+}
+
+
+def score(data: Path, seed: int, done: frozenset[Key], columns: Columns) -> Iterator[Score]:
+    """Ours by simulation, rivals' as stored for the same rows."""
+    cases = [case for case in load_cases(data) if case.split == "test"]
+    yield from rival_scores(data, cases, done)
+    for case in sorted(cases, key=_work):
+        for column, fitted in columns.of(case.family):
+            keys = {m: Key(BOARD.name, OURS, column, case.run, m) for m in BOARD.metrics}
+            if all(key in done for key in keys.values()):
+                continue
+            predicted = simulate_case(case, fitted, seed)
+            for metric, key in keys.items():
+                yield Score(key, case.measured[metric], predicted[metric], seed, fitted.version)
+
+
+def _work(case: Case) -> int:
+    load = case.load
+    return load.concurrency * load.output_tokens if isinstance(load, ClosedLoop) else 0
+
+
+def rival_scores(data: Path, cases: list[Case], done: frozenset[Key]) -> Iterator[Score]:
+    """Stored answers; a row that a rival was asked and did not answer counts as not answered."""
+    measured = {case.run: case.measured for case in cases}
+    for system, (file, ttft, tpot) in _RIVALS.items():
+        with (data / file).open(encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                for metric, name in (("ttft_mean_ms", ttft), ("tpot_mean_ms", tpot)):
+                    key = Key(BOARD.name, system, "stored", row["id"], metric)
+                    if row["id"] in measured and key not in done:
+                        value = float(row[name]) if row[name] else None
+                        reason = None if value else (row.get("err") or "no answer")[:80]
+                        yield Score(key, measured[row["id"]][metric], value, reason=reason)
+
+
+def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
+    """One row through the simulator that users run; means in ms."""
+    if not isinstance(case.load, ClosedLoop):
+        raise TypeError("a closed loop is needed")
+    if case.decode is not None:
+        return predict_disaggregated(case, fitted)
+    model = physics_model(case.deployment, fitted)
+    _, prompt, _, output, _ = traffic(case, seed)
+    workload = closed_loop(case.load.concurrency, prompt, output)
+    front_ns = model.frontend_ns_of(case.load.input_tokens)
+    replica = Replica([_scheduler(case)], model.curve, ReplicaSettings(steps_in_flight=2))
+    done = simulate_workload(workload, [replica], detail="request", round_trip_ns=front_ns)
+    rows = done.rows.requests[0]
+    skipped = 2 * case.load.concurrency if case.load.is_steady else 0
+    first = (rows.first_token_ns - rows.queued_ns + front_ns)[skipped:] / 1e6
+    gaps = (rows.last_token_ns - rows.first_token_ns) / np.maximum(workload.output_tokens - 1, 1)
+    return {
+        "ttft_mean_ms": float(first.mean()),
+        "tpot_mean_ms": float(gaps[skipped:].mean() / 1e6),
+    }
+
+
+def closed_loop(concurrency: int, prompt: np.ndarray, output: np.ndarray) -> Workload:
+    """Requests of given lengths, so many in flight, nothing shared."""
+    count = len(prompt)
+    zero = np.zeros(count, np.int64)
+    return Workload(
+        name=f"closed loop of {concurrency}, {WAVES * concurrency} requests",
+        state="synthetic",
+        arrival_ns=zero,
+        prompt_tokens=prompt.astype(np.int64),
+        output_tokens=output.astype(np.int64),
+        priority=zero,
+        after=np.full(count, NO_REQUEST, np.int64),
+        think_ns=zero,
+        session=np.arange(count, dtype=np.int64),
+        hash_start=np.zeros(count + 1, np.int64),
+        hashes=np.zeros(0, np.int64),
+        hash_granule_tokens=_BLOCK,
+        concurrency=concurrency,
+    )
+
+
+def _scheduler(case: Case) -> Scheduler:
+    """The engine's own scheduler over the blocks that memory accounting leaves."""
+    plan = plan_memory(case.deployment, max_tokens=case.max_tokens, max_seqs=256)
+    load = case.load
+    longest = 2 * (load.input_tokens + load.output_tokens)
+    if case.deployment.engine == "sglang":
+        return SglangScheduler(
+            SglangSettings(
+                max_total_tokens=plan.num_tokens,
+                max_running_requests=case.max_seqs,
+                context_length=longest,
+                chunked_prefill_size=case.max_tokens,
+                disable_radix_cache=True,
+            )
+        )
+    return VllmScheduler(
+        EngineConfig(
+            num_blocks=plan.num_blocks,
+            block_size=_BLOCK,
+            max_num_batched_tokens=case.max_tokens,
+            max_num_seqs=case.max_seqs,
+            max_model_len=longest,
+            enable_prefix_caching=False,
+            async_scheduling=True,
+        )
+    )

@@ -1,0 +1,34 @@
+"""Which measured runs speak for a deployment: its class, and the release of its engine within it.
+
+A class is engine, part, model and storage; layouts, batch sizes and lengths are what physics is for. Scales
+measured for a class are shrunk logarithms; a release adds its own, smaller, on top.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tokenpath.simulate.physics.deployment import Deployment
+
+
+def class_of(at: Deployment) -> str:
+    """Engine, part, layers and storage: `vllm/h200-sxm-141gb/gpt_oss-117b/mxfp4_experts`."""
+    shape = at.model.shape
+    size = shape.total_params / 1e9
+    billions = f"{size:.0f}b" if size >= 3 else f"{size:.1f}b"
+    kind = f"{shape.model_type}-{billions}"
+    # Block scales or not: one kernel family and the same bytes.
+    scheme = at.model.scheme.name.removesuffix("_block")
+    return f"{at.engine}/{at.hardware.key}/{kind}/{scheme}"
+
+
+def release_of(at: Deployment) -> str | None:
+    """The class with the engine's major and minor version; None: version not said or not a number."""
+    found = re.match(r"v?(\d+)\.(\d+)", at.engine_version or "")
+    return f"{class_of(at)}/{found[1]}.{found[2]}" if found else None
+
+
+def keys_of(at: Deployment) -> tuple[str, ...]:
+    """Class, and release where it is known."""
+    release = release_of(at)
+    return (class_of(at),) if release is None else (class_of(at), release)
