@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from tokenpath.engine.scheduler import EngineRequest, Int64s
@@ -10,6 +12,7 @@ _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
+@lru_cache(maxsize=4096)
 def private_key(index: int) -> int:
     """A number that stands for content of request `index` alone, as int64.
 
