@@ -84,9 +84,17 @@ class Clients:
     """Rows that were left out."""
 
     def busy_hour_s(self) -> float:
-        """When the first hour begins in which the load is at least its mean over all windows with load."""
-        begins = np.concatenate([w.begin_s for c in self.clients if (w := c.windows) is not None])
-        load = np.concatenate([w.rate_per_s for c in self.clients if (w := c.windows) is not None])
+        """When the first hour begins in which the load is at least its mean over those with load.
+
+        InputError where no client has rates.
+        """
+        windows = [client.windows for client in self.clients if client.windows is not None]
+        if not windows:
+            raise InputError(
+                "no client has rates", where="servegen", next_step="name the rate table too"
+            )
+        begins = np.concatenate([entry.begin_s for entry in windows])
+        load = np.concatenate([entry.rate_per_s for entry in windows])
         hour = (begins // 3600).astype(np.int64)
         total = np.bincount(hour, load)
         busy = total[total > 0]
@@ -142,7 +150,8 @@ def draw_servegen(
     Each window holds as many requests as its rate says (a fraction is drawn), their gaps of the fitted law,
     stretched to fill it. Clients without lengths draw from those of all others.
     """
-    begin_s = clients.busy_hour_s() if begin_s is None else begin_s
+    busy_s = clients.busy_hour_s()
+    begin_s = busy_s if begin_s is None else begin_s
     if duration_s <= 0 or scale <= 0 or not math.isfinite(duration_s * scale):
         raise UsageError("duration or scale is not above 0", where="servegen", allowed="above 0")
     pool = [part for client in clients.clients for part in client.lengths]
@@ -176,10 +185,6 @@ def draw_servegen(
         prompts.append(prompt)
         outputs.append(output)
         owners.append(np.full(len(times), client.number))
-    if not arrivals:
-        raise InputError(
-            "no client has rates", where="servegen", next_step="name the rate table too"
-        )
     return _merged(arrivals, prompts, outputs, f"servegen {duration_s:g} s from {begin_s:g} s on")
 
 
