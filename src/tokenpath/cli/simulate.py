@@ -37,7 +37,8 @@ examples:
 
 lengths and arrivals are written as in `tokenpath workload generate --help`
 settings: the engine's own names (max_num_seqs, block_size, ...) and tp, pp, dp, ep,
-  replicas, decode_replicas, router, link, num_blocks, gpu_memory_utilization, ...
+  replicas, decode_replicas, num_blocks, gpu_memory_utilization, ..., and dotted ones:
+  router.policy, transfer.link, tiers.host_bytes, speculation.num_drafts, client.send_ns
 
 the same in Python: tokenpath.api.simulate, simulate_from, compare_runs
 """
@@ -214,13 +215,14 @@ def _scenario(arguments: argparse.Namespace, step_model: CalibratedStepModel | N
 
     named = {
         name: getattr(arguments, name)
-        for name in ("model", "gpu", "engine", "replicas", "router")
+        for name in ("model", "gpu", "engine", "replicas")
         if getattr(arguments, name) is not None
     }
     if arguments.slo is not None:
         named["slo"] = parse_slo(arguments.slo)
     base = Scenario() if step_model is None else scenario_of(step_model.settings)
-    return with_settings(replace(base, **named), arguments.set)
+    settings = [f"router.policy={arguments.router}"] if arguments.router is not None else []
+    return with_settings(replace(base, **named), [*settings, *arguments.set])
 
 
 def _workload(arguments: argparse.Namespace) -> tuple[Workload, Spec | None]:

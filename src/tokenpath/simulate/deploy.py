@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 from tokenpath.capture.capture import Capture
@@ -11,18 +11,20 @@ from tokenpath.core.hardware import Hardware, find_candidates, load_catalogue
 from tokenpath.core.model_catalogue import Model, find_model
 from tokenpath.engine.scheduler import Scheduler
 from tokenpath.simulate.calibrate import CalibratedStepModel
+from tokenpath.simulate.cold_start import ColdStart, cold_start
 from tokenpath.simulate.engines import batch_limits, block_tokens, make_scheduler
 from tokenpath.simulate.loop_run import Simulated, simulate_disaggregated, simulate_workload
-from tokenpath.simulate.memory import MemoryPlan, plan_memory
+from tokenpath.simulate.memory import MemoryPlan, plan_memory, weight_bytes_per_rank
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.model import PhysicsModel, physics_model
 from tokenpath.simulate.recorder import ShareSink
 from tokenpath.simulate.recorder_tables import RunFacts, capture_of_run
 from tokenpath.simulate.replica import Replica, ReplicaSettings
-from tokenpath.simulate.router import Router, RouterSettings, make_router
+from tokenpath.simulate.router import Router, make_router
 from tokenpath.simulate.scenario import Scenario
 from tokenpath.simulate.step_model import StepCurve, StepModel
-from tokenpath.simulate.transfer import TransferSettings, find_link
+from tokenpath.simulate.tiers import TierSettings
+from tokenpath.simulate.transfer import TransferSettings
 from tokenpath.simulate.workload.workload import Workload
 
 _LARGE_BYTES = 70 * 2**30
@@ -63,7 +65,7 @@ class Deployed:
     def num_gpus(self) -> int:
         """Devices of all replicas."""
         at = self.scenario
-        return at.tp * at.pp * at.dp * (at.replicas + at.decode_replicas)
+        return at.tp * at.pp * at.dp * (at.replicas + at.decode_replicas + at.late_replicas)
 
     def run(
         self,
@@ -77,7 +79,11 @@ class Deployed:
         """Run a workload; `curve` None: the step model's own."""
         at = self.scenario
         blocks: list[int] = []
+        send_ns, deliver_ns = self._frontend()
         first = [self._replica(curve, blocks) for _ in range(at.replicas)]
+        if at.late_replicas:
+            ready_ns = self.cold_start().total_ns
+            first += [self._replica(curve, blocks, ready_ns) for _ in range(at.late_replicas)]
         if at.decode_replicas:
             second = [self._replica(curve, blocks) for _ in range(at.decode_replicas)]
             simulated = simulate_disaggregated(
@@ -89,6 +95,7 @@ class Deployed:
                 decode_router=self._router(),
                 detail=detail,
                 sink=sink,
+                round_trip_ns=send_ns + deliver_ns,
                 stops_on_overload=stops_on_overload,
             )
         else:
@@ -98,9 +105,9 @@ class Deployed:
                 self._router(),
                 detail=detail,
                 sink=sink,
+                round_trip_ns=send_ns + deliver_ns,
                 stops_on_overload=stops_on_overload,
             )
-        send_ns, deliver_ns = self._frontend()
         facts = RunFacts(
             name=workload.name,
             engine=at.engine,
@@ -112,26 +119,49 @@ class Deployed:
         capture = capture_of_run(simulated.rows, workload, facts, tokens=detail == "token")
         return Ran(simulated, capture)
 
+    def cold_start(self) -> ColdStart:
+        """What starting a replica takes; its weights are the model's where nothing else is said."""
+        asked = self.scenario.cluster.cold_start
+        if asked.weight_bytes is None and self.deployment is not None:
+            ranks = self.deployment.num_ranks
+            asked = replace(asked, weight_bytes=ranks * weight_bytes_per_rank(self.deployment))
+        return cold_start(asked)
+
     def settings(self) -> dict[str, str]:
         """Everything that was set or resolved, as text by name."""
-        found = {
-            name: str(value)
-            for name, value in asdict(self.scenario).items()
-            if name not in ("engine_settings", "slo") and value is not None
-        }
-        found |= {name: str(value) for name, value in self.scenario.engine_settings.items()}
-        resolved = {"num_blocks": self.num_blocks, "step_model": self.step_model.origin}
-        return found | {name: str(value) for name, value in resolved.items()}
+        at = self.scenario
+        plain = {f.name: getattr(at, f.name) for f in fields(at)}
+        for section in ("engine_settings", "cluster", "slo"):
+            del plain[section]
+        found = {name: str(value) for name, value in plain.items() if value is not None}
+        found |= {name: str(value) for name, value in at.engine_settings.items()}
+        found |= at.cluster.values()
+        return found | {"num_blocks": str(self.num_blocks), "step_model": self.step_model.origin}
 
-    def _replica(self, curve: StepCurve | None, blocks: list[int]) -> Replica:
+    def _replica(self, curve: StepCurve | None, blocks: list[int], ready_ns: int = 0) -> Replica:
         """A new replica; the blocks of its schedulers are added to `blocks`."""
         at = self.scenario
         settings = ReplicaSettings(
-            steps_in_flight=max(at.pp, 2 if at.async_steps else 1), num_stages=at.pp
+            steps_in_flight=max(at.pp, 2 if at.async_steps else 1),
+            num_stages=at.pp,
+            ready_ns=ready_ns,
         )
         schedulers = [self._scheduler() for _ in range(at.dp)]
         blocks += [scheduler.num_usable_blocks for scheduler in schedulers]
-        return Replica(schedulers, curve or self.step_model.curve, settings)
+        return Replica(
+            schedulers,
+            curve or self.step_model.curve,
+            settings,
+            tiers=self._tiers(),
+            speculation=at.cluster.make_speculation(),
+        )
+
+    def _tiers(self) -> TierSettings | None:
+        cluster = self.scenario.cluster
+        if cluster.tiers.host_bytes == 0 and cluster.tiers.disk_bytes == 0:
+            return None
+        at = self._known_deployment("tiers.host_bytes")
+        return cluster.make_tiers(at.kv_bytes_per_token() * at.num_ranks)
 
     def _scheduler(self) -> Scheduler:
         at = self.scenario
@@ -146,29 +176,30 @@ class Deployed:
         )
 
     def _router(self) -> Router:
-        at = self.scenario
-        return make_router(RouterSettings(policy=at.router, keeps_sessions=at.keeps_sessions))
+        return make_router(self.scenario.cluster.router)
 
     def _transfer(self) -> TransferSettings:
-        at, deployment = self.scenario, self.deployment
-        if deployment is None:
-            raise UsageError(
-                "the KV bytes of a prompt are not known",
-                where="decode_replicas",
-                allowed="a model and a GPU",
-                next_step="name both",
-            )
-        per_token = deployment.kv_bytes_per_token()
-        return TransferSettings(
-            link=find_link(at.link, deployment.hardware),
-            kv_bytes=lambda num_tokens: per_token * num_tokens,
-            answered_by=at.answered_by,
+        at = self._known_deployment("decode_replicas")
+        per_token = at.kv_bytes_per_token()
+        return self.scenario.cluster.make_transfer(
+            lambda num_tokens: per_token * num_tokens, at.hardware
         )
+
+    def _known_deployment(self, where: str) -> Deployment:
+        if self.deployment is None:
+            raise UsageError(
+                "the KV bytes of a token are not known",
+                where=where,
+                allowed="a model and a GPU",
+                next_step="name both: --model NAME --gpu NAME",
+            )
+        return self.deployment
 
     def _frontend(self) -> tuple[int, int]:
         """From client to engine, and back."""
-        if self.scenario.frontend_ns is not None:
-            return self.scenario.frontend_ns, 0
+        client = self.scenario.cluster.client
+        if client.send_ns or client.deliver_ns:
+            return client.send_ns, client.deliver_ns
         if isinstance(self.step_model, PhysicsModel):
             return round(self.step_model.frontend_ns), 0
         if isinstance(self.step_model, CalibratedStepModel):

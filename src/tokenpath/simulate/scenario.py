@@ -1,7 +1,8 @@
 """What is simulated: model, part, layout, engine and its settings, replicas and router, limits.
 
-A `Scenario` is plain data: every field can be set by its name (`--set tp=2`), and so can every setting of the
-engine by the engine's own name for it (`--set max_num_seqs=64`). `deploy` makes it run.
+A `Scenario` is plain data: every field can be set by its name (`--set tp=2`), every setting of the engine by
+the engine's own name for it (`--set max_num_seqs=64`), and what is around the engines by a dotted name
+(`--set router.policy=kv-aware`). `deploy` makes it run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 from tokenpath.core.errors import UsageError
 from tokenpath.core.units import parse_duration_ns
 from tokenpath.simulate.engines import settings_class
+from tokenpath.simulate.settings import Settings
 from tokenpath.simulate.summary import Slo
 
-_GENERIC = ("engine_settings", "slo")
+_SECTIONS = ("engine_settings", "cluster", "slo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +58,20 @@ class Scenario:
     """Replicas behind the router; of prefill, where `decode_replicas` are named."""
     decode_replicas: int = 0
     """Replicas that only decode; 0: every replica does both."""
-    link: str = "scale-out"
-    """What KV crosses from prefill to decode replicas, see `transfer.find_link`."""
-    answered_by: str = "transfer"
-    """Who emits the first token under disaggregation, see `transfer.ANSWERED_BY`."""
-    router: str = "round-robin"
-    """One of `router.ROUTERS`."""
-    keeps_sessions: bool = False
-    """Whether a session stays on its replica."""
+    late_replicas: int = 0
+    """Further replicas whose start begins with the run; ready after `cold_start`."""
     async_steps: bool = False
     """Whether the engine decides a step while the one before runs."""
-    frontend_ns: int | None = None
-    """From client to engine and back, beside the steps; None: what the step model says."""
     engine_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the engine by its own names, typed."""
+    cluster: Settings = field(default_factory=Settings)
+    """What is around the engines, by dotted name: `router.policy`, `transfer.link`, `tiers.host_bytes`, ..."""
     slo: Slo = field(default_factory=Slo)
     """Limits that a request must keep."""
 
     def __post_init__(self) -> None:
         """UsageError for numbers that no deployment has."""
-        for name, least in (("replicas", 1), ("decode_replicas", 0)):
+        for name, least in (("replicas", 1), ("decode_replicas", 0), ("late_replicas", 0)):
             if getattr(self, name) < least:
                 raise UsageError(
                     f"{name} is {getattr(self, name)}",
@@ -93,6 +89,9 @@ def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
             raise UsageError(
                 f"{pair!r} is no setting", where="--set", allowed="key=value, e.g. tp=2"
             )
+        if "." in name:
+            scenario = replace(scenario, cluster=scenario.cluster.with_values([pair]))
+            continue
         own, engine = _fields(Scenario), _fields(settings_class(scenario.engine))
         if name in own:
             scenario = replace(scenario, **{name: _value(name, text, own[name])})
@@ -101,7 +100,7 @@ def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
             settings = {**scenario.engine_settings, name: value}
             scenario = replace(scenario, engine_settings=settings)
         else:
-            known = [*own, *engine]
+            known = [*own, *engine, *Settings.names()]
             near = get_close_matches(name, known, n=3, cutoff=0.5)
             raise UsageError(
                 f"no setting {name!r} of {scenario.engine}",
@@ -148,7 +147,7 @@ def parse_slo(text: str) -> Slo:
 
 def _fields(of: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(of)
-    return {f.name: hints[f.name] for f in dataclasses.fields(of) if f.name not in _GENERIC}
+    return {f.name: hints[f.name] for f in dataclasses.fields(of) if f.name not in _SECTIONS}
 
 
 def _value(name: str, text: str, kind: Any) -> Any:
