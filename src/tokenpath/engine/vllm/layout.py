@@ -116,7 +116,8 @@ COMPUTED_BEFORE = 2
 TOKENS = 3
 CACHED = 4
 EMITTED = 5
-NUM_BATCH_FIELDS = 6
+IS_PREFILL = 6  # for the event loop, which knows it; the scheduler does not ask
+NUM_BATCH_FIELDS = 7
 
 KIND_RUN, KIND_NEW, KIND_RESUMED = 0, 1, 2
 
