@@ -281,7 +281,6 @@ def test_what_cannot_run_is_refused_with_the_limit() -> None:
         ({"schedule_policy": "random"}, "schedule_policy"),
         ({"page_size": 16, "chunked_prefill_size": 100}, "the nearest is 96"),
         ({"page_size": 2000}, "less than a page"),
-        ({"enable_mixed_chunk": True, "chunked_prefill_size": 16}, "leaves no room"),
         ({"max_running_requests": 0}, "at least 1"),
     ],
 )

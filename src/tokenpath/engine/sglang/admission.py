@@ -74,8 +74,13 @@ class PrefillPass:
         return Verdict.CONTINUE
 
     def add_chunked(self, sequence: Sequence) -> bool:
-        """Go on with the prefill under way; whether it ends. It always moves on, to give room one day."""
+        """Go on with the prefill under way; whether it ends. It moves on even without room, to give some one day.
+
+        It waits only where as many decodes ride along as the batch has tokens; SGLang has no rule for that.
+        """
         limit = self.rem_chunk_tokens or 0
+        if limit <= 0:
+            return False
         room = min(limit, int(self.rem_total_tokens))
         if room <= 0:
             room = limit

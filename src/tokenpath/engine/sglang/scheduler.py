@@ -199,9 +199,9 @@ class SglangScheduler:
         rows_of_admitted = 0
         if self._chunked is not None:
             self._chunked.fill_len = self._chunked.num_tokens
-            rows_of_admitted = 1
             if room.add_chunked(self._chunked):
                 self._chunked = None
+            rows_of_admitted = len(room.admitted)
         back_to_queue: list[Sequence] = []
         for sequence in self.waiting:
             if room.verdict() is Verdict.OTHER:

@@ -102,12 +102,6 @@ class SglangSettings:
                 allowed=f"None (off) or a multiple of page_size ({self.page_size})",
                 next_step=f"the nearest is {max(chunk // self.page_size, 1) * self.page_size}",
             )
-        if self.enable_mixed_chunk and chunk is not None and chunk <= self.max_running_requests:
-            raise UsageError(
-                f"chunked_prefill_size ({chunk}) leaves no room for prefills beside "
-                f"max_running_requests ({self.max_running_requests}) decodes",
-                allowed="more than max_running_requests, or enable_mixed_chunk off",
-            )
         if self.schedule_conservativeness < 0:
             raise UsageError(
                 f"schedule_conservativeness is {self.schedule_conservativeness}",
