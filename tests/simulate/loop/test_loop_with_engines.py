@@ -14,6 +14,8 @@ from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.scheduler import Scheduler
 from tokenpath.engine.sglang.scheduler import SglangScheduler
 from tokenpath.engine.sglang.settings import SglangSettings
+from tokenpath.engine.trtllm.scheduler import TrtllmScheduler
+from tokenpath.engine.trtllm.settings import TrtllmSettings
 from tokenpath.engine.vllm.scheduler import VllmScheduler
 from tokenpath.simulate.loop_run import Simulated, simulate_disaggregated, simulate_workload
 from tokenpath.simulate.replica import Replica, ReplicaSettings
@@ -43,6 +45,11 @@ def sglang(**more: object) -> Callable[[], Scheduler]:
     return lambda: SglangScheduler(given)
 
 
+def trtllm(**more: object) -> Callable[[], Scheduler]:
+    given = TrtllmSettings(60, 200, 4, 16, 128, **more)  # type: ignore[arg-type]
+    return lambda: TrtllmScheduler(given)
+
+
 ONE, AHEAD = ReplicaSettings(), ReplicaSettings(steps_in_flight=2)
 STAGES = ReplicaSettings(steps_in_flight=3, num_stages=3)
 WAYS = {
@@ -52,6 +59,8 @@ WAYS = {
     "vllm no cache": (vllm(enable_prefix_caching=False), ONE),
     "sglang": (sglang(), ONE),
     "sglang no overlap": (sglang(disable_overlap_schedule=True), ONE),
+    "trtllm": (trtllm(), ONE),
+    "trtllm max utilisation": (trtllm(capacity_scheduler_policy="max_utilization"), ONE),
 }
 
 
@@ -110,7 +119,7 @@ def test_laws_hold_for_every_engine(way: str, load: Workload, replicas: int, pol
         )
 
     done = go()
-    check(done, load, 240 if way.startswith("sglang") else 59)
+    check(done, load, 240 if way.startswith("sglang") else 60)
     again = go()
     for one, other in zip(
         vars(done.rows.steps).values(), vars(again.rows.steps).values(), strict=True
