@@ -1,0 +1,69 @@
+"""The scoreboard's arithmetic: medians, verdicts, what is not answered, going on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.scoreboard.board import (
+    OURS,
+    Board,
+    Key,
+    Score,
+    append,
+    compare,
+    load,
+    render,
+    table,
+)
+
+BOARD = Board("b", "A board", ("x_ms",), {"x_ms": 0.05})
+
+
+def scores(system: str, errors: list[float | None], column: str = "A") -> list[Score]:
+    return [
+        Score(
+            Key("b", system, column, f"run{n}", "x_ms"),
+            100.0,
+            None if error is None else 100.0 * (1 + error),
+        )
+        for n, error in enumerate(errors)
+    ]
+
+
+def test_a_line_is_the_median_over_runs_and_counts_what_was_not_answered() -> None:
+    lines = table(BOARD, scores(OURS, [0.01, -0.02, 0.03, None]))
+    assert [line.median_abs for line in lines] == pytest.approx([0.02])
+    assert (lines[0].num_answered, lines[0].num_runs) == (3, 4)
+    assert lines[0].bias == pytest.approx(0.01)
+
+
+def test_a_verdict_needs_an_interval_away_from_zero() -> None:
+    ours = {f"run{n}": s for n, s in enumerate(scores(OURS, [0.01] * 20))}
+    worse = {f"run{n}": s for n, s in enumerate(scores("r", [0.2 + 0.001 * n for n in range(20)]))}
+    assert compare(ours, worse).startswith("better")
+    assert compare(worse, ours).startswith("worse")
+    mixed = {f"run{n}": s for n, s in enumerate(scores("r", [0.0, 0.02] * 10))}
+    assert compare(ours, mixed).startswith("no difference")
+    assert compare(ours, {}) == "0 runs in common"
+
+
+def test_the_table_shows_targets_for_ours_only() -> None:
+    page = render(BOARD, table(BOARD, scores(OURS, [0.01] * 5) + scores("rival", [0.1] * 5)))
+    ours, rival = (
+        line for line in page.splitlines() if line.startswith(("| tokenpath", "| rival"))
+    )
+    assert "| 5 |" in ours
+    assert "| - |" in rival
+    assert "better" in rival
+
+
+def test_a_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    made = scores(OURS, [0.01, None])
+    assert list(append(path, iter(made))) == made
+    again = load(path)
+    assert list(again.values()) == made
+    changed = scores(OURS, [0.5])
+    list(append(path, iter(changed)))
+    assert load(path)[changed[0].key].relative == pytest.approx(0.5)
