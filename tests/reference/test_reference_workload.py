@@ -55,7 +55,7 @@ def test_azure_code_bursts_longer_than_its_gaps_tell(traces: Path) -> None:
     workload = read_workload(traces / "azure2023" / "AzureLLMInferenceTrace_code.csv").workload
     minute = fit(workload).errors["drawn"]["dispersion_60_s"]
     assert minute["measured"] > 100
-    assert 0.35 < minute["drawn"] / minute["measured"] < 2
+    assert 0.7 < minute["drawn"] / minute["measured"] < 1.4
 
 
 def test_mooncake_shares_what_its_ids_say(traces: Path) -> None:

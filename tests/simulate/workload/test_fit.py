@@ -20,7 +20,7 @@ from tokenpath.simulate.workload.arrivals import (
     Weibull,
 )
 from tokenpath.simulate.workload.chains import Reuse, fit_reuse, grow
-from tokenpath.simulate.workload.changing_rates import MarkovModulated, RateTable
+from tokenpath.simulate.workload.changing_rates import MarkovModulated, Pieces, RateTable
 from tokenpath.simulate.workload.describe import describe
 from tokenpath.simulate.workload.fit import fit
 from tokenpath.simulate.workload.generate import SharedPrefix, open_loop
@@ -98,6 +98,33 @@ def test_candidates_say_how_far_behind_they_are() -> None:
     by_kind = {entry.kind: entry for entry in found.candidates}
     assert by_kind["poisson"].behind_best > 10 * by_kind["poisson"].behind_error
     assert found.candidates[0].behind_best == 0
+
+
+def test_bursts_that_no_process_has_are_replayed_in_pieces() -> None:
+    rng = np.random.default_rng(3)
+    # Runs of very different size, each a machine gun, between lulls of very different length.
+    runs = [
+        start + np.cumsum(rng.exponential(0.01, int(size)))
+        for start, size in zip(
+            np.cumsum(rng.pareto(1.2, 120) * 20), 5 + rng.pareto(1.1, 120) * 20, strict=True
+        )
+    ]
+    arrival = np.sort(np.rint(np.concatenate(runs) * 1e9).astype(np.int64))
+    found = fit_arrivals(arrival)
+    assert isinstance(found.process, Pieces)
+    assert found.candidates[-1].kind == "pieces"
+    assert found.candidates[-1].log_likelihood is None
+    others = [entry.dispersion_error for entry in found.candidates[:-1]]
+    assert found.candidates[-1].dispersion_error < min(others)
+    drawn = found.process.times_s(np.random.default_rng(0), 500)
+    assert (np.diff(drawn) >= 0).all()
+    # Nearly all gaps are recorded ones; the others lie at seams.
+    recorded = set(found.process.gaps_us)
+    known = [round(gap * 1e6) in recorded for gap in np.diff(drawn)]
+    assert np.mean(known) > 0.9
+    for gaps, piece in (((), 1.0), ((0, 0), 1.0), ((5_000_000,), 9.0), ((-1, 5), 1e-6)):
+        with pytest.raises(UsageError):
+            Pieces(gaps, piece)
 
 
 def test_digamma_and_trigamma() -> None:

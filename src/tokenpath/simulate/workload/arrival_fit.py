@@ -21,7 +21,7 @@ from tokenpath.simulate.workload.arrivals import (
     Weibull,
 )
 from tokenpath.simulate.workload.chance import Floats, Purpose, stream
-from tokenpath.simulate.workload.changing_rates import MarkovModulated, RateTable
+from tokenpath.simulate.workload.changing_rates import MarkovModulated, Pieces, RateTable
 from tokenpath.simulate.workload.likelihood import (
     Blocks,
     TwoStates,
@@ -48,6 +48,10 @@ MIN_ARRIVALS = 100
 CONSTANT_CV = 0.02
 """Gaps that vary less are taken for a constant rate."""
 DISPERSION_SLACK = 0.25
+NUM_PIECES = 8
+"""Stretches of `pieces` in the span of the recording."""
+MAX_PIECE_ARRIVALS = 20_000
+PIECES_BETTER_BY = 1.5
 NUM_DRAWS = 3
 """Draws over which the dispersion of a candidate is measured."""
 TABLE_BLOCKS = (1, 2, 4, 8)
@@ -61,15 +65,16 @@ class Candidate:
     """A process with its score."""
 
     kind: str
-    """`poisson`, `gamma`, `weibull`, `markov_modulated`, `diurnal`, `rate_table`, `rate_table_gamma`, ..."""
+    """`poisson`, `gamma`, `weibull`, `markov_modulated`, `diurnal`, `rate_table`, `rate_table_gamma_10`, `pieces`, ..."""
     num_parameters: int
     """Numbers that were fitted."""
-    log_likelihood: float
-    """Mean log density of a gap on blocks that it was not fitted to, in nats; higher is better."""
-    behind_best: float
-    """How much lower than the best."""
-    behind_error: float
-    """Standard error of that difference, over blocks."""
+    log_likelihood: float | None
+    """Mean log density of a gap on blocks that it was not fitted to, in nats; higher is better. None for
+    `pieces`, which have no density."""
+    behind_best: float | None
+    """How much lower than the best; None likewise."""
+    behind_error: float | None
+    """Standard error of that difference, over blocks; None likewise."""
     dispersion_error: float
     """Mean distance of the logarithms of its dispersion and of the measured one, over all scales: 0.1 is 10 %."""
 
@@ -98,13 +103,22 @@ class _Trial:
     """The process fitted to all."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    trial: _Trial
+    scores: Floats
+    process: ArrivalProcess
+    dispersion_error: float
+
+
 def fit_arrivals(arrival_ns: Int64s) -> ArrivalFit:
     """The process behind ascending arrivals.
 
     Gaps alone would choose a process whose bursts last too short: only candidates whose dispersion is nearly as
     close to the measured one as that of the closest (DISPERSION_SLACK) are looked at. Of those within one
     standard error of the likeliest on held-out stretches, the one with the fewest parameters is taken (the
-    one-standard-error rule of Breiman et al., 1984). UsageError for no arrival.
+    one-standard-error rule of Breiman et al., 1984). Where the dispersion of no candidate is close, and that of
+    recorded stretches in random order is much closer, those are taken. UsageError for no arrival.
     """
     if not len(arrival_ns):
         raise UsageError("no arrival to fit to", where="workload")
@@ -121,31 +135,46 @@ def fit_arrivals(arrival_ns: Int64s) -> ArrivalFit:
     blocks = Blocks.of(times, NUM_BLOCKS, MAX_GAPS)
     measured = dispersions(times, 2 * (rounded_to or 0.0))
     scored = [
-        (trial, scores, process, _dispersion_error(process, len(times), measured))
+        _Scored(trial, scores, process, _dispersion_error(process, len(times), measured))
         for trial in _trials(blocks, rate)
         if (scores := _held_out(trial)) is not None and (process := trial.make()) is not None
     ]
-    likeliest = max(scored, key=lambda entry: _mean(entry[1]))[1]
-    candidates = [_candidate(trial, scores, likeliest, error) for trial, scores, _, error in scored]
-    closest = min(found.dispersion_error for found in candidates)
-    near = [
-        index
-        for index, found in enumerate(candidates)
-        if found.dispersion_error <= closest + DISPERSION_SLACK
-    ]
-    top = scored[max(near, key=lambda index: candidates[index].log_likelihood)][1]
-    behind = {index: _behind(scored[index][1], top) for index in near}
-    picked = min(
-        (index for index in near if behind[index][0] <= behind[index][1]),
-        key=lambda index: (candidates[index].num_parameters, behind[index][0]),
+    picked = _pick(scored)
+    likeliest = max(scored, key=lambda entry: _mean(entry.scores)).scores
+    candidates = [_candidate(entry, likeliest) for entry in scored]
+    candidates.sort(key=lambda found: -(found.log_likelihood or 0.0))
+    process, kind = picked.process, picked.trial.kind
+    closest = min(entry.dispersion_error for entry in scored)
+    if closest > DISPERSION_SLACK:
+        pieces = Pieces.of(times[:MAX_PIECE_ARRIVALS], NUM_PIECES)
+        error = _dispersion_error(pieces, len(times), measured)
+        candidates.append(Candidate("pieces", len(pieces.gaps_us), None, None, None, error))
+        if error * PIECES_BETTER_BY < closest:
+            process, kind = pieces, "pieces"
+    return ArrivalFit(process, kind, tuple(candidates), rounded_to)
+
+
+def _pick(scored: list[_Scored]) -> _Scored:
+    closest = min(entry.dispersion_error for entry in scored)
+    near = [entry for entry in scored if entry.dispersion_error <= closest + DISPERSION_SLACK]
+    top = max(near, key=lambda entry: _mean(entry.scores)).scores
+    behind = [(entry, *_behind(entry.scores, top)) for entry in near]
+    return min(
+        ((entry, below) for entry, below, error in behind if below <= error),
+        key=lambda found: (found[0].trial.num_parameters, found[1]),
+    )[0]
+
+
+def _candidate(entry: _Scored, likeliest: Floats) -> Candidate:
+    behind, behind_error = _behind(entry.scores, likeliest)
+    return Candidate(
+        entry.trial.kind,
+        entry.trial.num_parameters,
+        _mean(entry.scores),
+        behind,
+        behind_error,
+        entry.dispersion_error,
     )
-    ranked = tuple(sorted(candidates, key=lambda found: -found.log_likelihood))
-    return ArrivalFit(scored[picked][2], candidates[picked].kind, ranked, rounded_to)
-
-
-def _candidate(trial: _Trial, scores: Floats, likeliest: Floats, error: float) -> Candidate:
-    behind, behind_error = _behind(scores, likeliest)
-    return Candidate(trial.kind, trial.num_parameters, _mean(scores), behind, behind_error, error)
 
 
 def _behind(scores: Floats, best: Floats) -> tuple[float, float]:

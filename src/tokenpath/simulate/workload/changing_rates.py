@@ -164,6 +164,76 @@ class MarkovModulated:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """Recorded arrivals, stretch by stretch in random order: bursts and lulls as they were, whatever made them.
+
+    The circular moving-block bootstrap (Politis and Romano, 1992) on the time axis: each stretch begins
+    anywhere in the recording, whose end is followed by its begin.
+    """
+
+    gaps_us: tuple[int, ...]
+    """Microseconds from each recorded arrival to the next, and last from the last one to the recording's end."""
+    piece_s: float
+    """Length of a stretch."""
+
+    def __post_init__(self) -> None:
+        check_positive("piece", self.piece_s, "seconds")
+        if not self.gaps_us or min(self.gaps_us) < 0 or not 0 < sum(self.gaps_us) < 2**62:
+            raise UsageError("no recording", where="pieces", allowed="gaps from 0 on, some above")
+        if self.piece_s > self.span_s:
+            raise UsageError(
+                f"{self.piece_s:g} s of a recording of {self.span_s:g} s", where="pieces",
+                allowed="up to the recording's length",
+            )  # fmt: skip
+
+    @classmethod
+    def of(cls, times_s: Floats, num_pieces: int) -> Pieces:
+        """From arrivals, at least two and not all at once; a stretch is the span over `num_pieces`."""
+        at_us = np.rint((times_s - times_s[0]) * 1e6).astype(np.int64)
+        end = at_us[-1] + max(int(at_us[-1]) // (len(at_us) - 1), 1)
+        return cls(tuple(np.diff(at_us, append=end).tolist()), float(end) / 1e6 / num_pieces)
+
+    @property
+    def span_s(self) -> float:
+        """Length of the recording."""
+        return sum(self.gaps_us) / 1e6
+
+    @property
+    def rate_per_s(self) -> float:
+        """Recorded arrivals a second."""
+        return len(self.gaps_us) / self.span_s
+
+    @property
+    def label(self) -> str:
+        """The process in a few words."""
+        return (
+            f"stretches of {self.piece_s:,.0f} s of {len(self.gaps_us):,} recorded arrivals, "
+            f"mean {self.rate_per_s:g}/s"
+        )
+
+    def times_s(self, rng: np.random.Generator, num_requests: int, /) -> Floats:
+        """Arrivals of stretches, one after another."""
+        span = self.span_s
+        once = np.concatenate(([0.0], np.cumsum(self.gaps_us[:-1]) / 1e6))
+        recorded = np.concatenate((once, once + span))
+        parts: list[Floats] = []
+        num_drawn = num_pieces = 0
+        while num_drawn < num_requests:
+            missing = (num_requests - num_drawn) / (self.rate_per_s * self.piece_s)
+            begin = rng.random(int(missing * 1.1) + 4) * span
+            low = np.searchsorted(recorded, begin)
+            counts = np.searchsorted(recorded, begin + self.piece_s) - low
+            ends = np.cumsum(counts)
+            place = np.arange(int(ends[-1])) + np.repeat(low - (ends - counts), counts)
+            offset = (num_pieces + np.arange(len(begin))) * self.piece_s - begin
+            parts.append(recorded[place] + np.repeat(offset, counts))
+            num_drawn += len(place)
+            num_pieces += len(begin)
+        # Sums of floats may swap neighbours at the seam of two stretches.
+        return np.sort(np.concatenate([np.empty(0), *parts]))[:num_requests]
+
+
+@dataclass(frozen=True, slots=True)
 class Stages:
     """One process after another, each for a while: ramps and steps of a benchmark."""
 

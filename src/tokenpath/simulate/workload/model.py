@@ -31,7 +31,8 @@ _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         arrivals.AtOnce, arrivals.Constant, arrivals.Poisson, arrivals.Gamma, arrivals.Weibull,
-        arrivals.Diurnal, changing_rates.RateTable, changing_rates.MarkovModulated, changing_rates.Stages,
+        arrivals.Diurnal, changing_rates.RateTable, changing_rates.MarkovModulated, changing_rates.Pieces,
+        changing_rates.Stages,
         lengths.Fixed, lengths.Uniform, lengths.Lognormal, lengths.BodyAndTail, lengths.Table,
         lengths.Quantiles, lengths.Sample, lengths.TwoLaws, chains.Reuse, Sessions, SharedPrefix,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tokenpath.core.report import (
     Cell,
@@ -115,12 +116,7 @@ def _pairs(drawn: dict[str, dict[str, float | None]]) -> list[tuple[str, tuple[f
 
 def _drawn(drawn: dict[str, dict[str, float | None]]) -> ShownTable:
     rows: list[list[Cell]] = [
-        [
-            name.replace("_", " "),
-            measured,
-            found,
-            f"{found / measured - 1:+.0%}" if measured else None,
-        ]
+        [name.replace("_", " "), measured, found, _difference(name, measured, found)]
         for name, (measured, found) in _pairs(drawn)
     ]
     return _table(
@@ -151,10 +147,10 @@ def _candidates(model: WorkloadModel) -> list[ShownTable]:
                 entry["kind"],
                 entry["num_parameters"],
                 entry["log_likelihood"],
-                f"{entry['behind_best']:.4f} ± {entry['behind_error']:.4f}",
+                _plus_minus(entry["behind_best"], entry["behind_error"]),
                 entry["dispersion_error"],
             ]
-            for entry in found[:_MAX_CANDIDATES]
+            for entry in _shown(found, model.errors["arrivals"]["kind"])
         ]
         columns = [
             ("kind", "arrival process", Unit.TEXT),
@@ -180,6 +176,16 @@ def _candidates(model: WorkloadModel) -> list[ShownTable]:
         ]
         tables.append(_table("lengths", "Lengths, on requests left out", columns, lengths))
     return tables
+
+
+def _shown(candidates: list[dict[str, Any]], chosen: str) -> list[dict[str, Any]]:
+    """The best ones, and the one that was taken."""
+    rest = [entry for entry in candidates[_MAX_CANDIDATES:] if entry["kind"] == chosen]
+    return candidates[:_MAX_CANDIDATES] + rest
+
+
+def _plus_minus(value: float | None, error: float | None) -> str | None:
+    return None if value is None or error is None else f"{value:.4f} ± {error:.4f}"
 
 
 def _lengths(found: Description) -> ShownTable | None:
