@@ -46,8 +46,11 @@ def _drive(scheduler: Scheduler, requests: list[EngineRequest], max_steps: int =
         decision = scheduler.schedule(now)
         assert 0 <= scheduler.num_free_blocks <= scheduler.num_usable_blocks
         if not len(decision.request):
-            assert added < len(coming), f"nothing can run, {added - len(run.finished)} wait"
-            now = max(now + 1, coming[added].arrival_ns)
+            wake_ns = getattr(scheduler, "wake_ns", None)  # of one that lets time pass on purpose
+            times = [coming[added].arrival_ns] if added < len(coming) else []
+            times += [wake_ns] if wake_ns is not None else []
+            assert times, f"nothing can run, {added - len(run.finished)} wait"
+            now = max(now + 1, min(times))
             continue
         now += 1
         outcome = scheduler.complete(decision, now)
