@@ -26,8 +26,8 @@ LOOK_EVERY = 512
 """Requests between two looks, at most."""
 LOOKS_A_RUN = 16
 """Looks at a run, at least."""
-STOP_FROM = 1024
-"""With fewer requests sent a run is never stopped: it is short anyway."""
+STOP_FROM = 10_000
+"""With fewer requests sent a run is never stopped: it does not take long anyway."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class OverloadWatch:
     def must_stop(self, _request: int, now_ns: int) -> bool:
         """Look, if it is time to; True when the run is overloaded and stops."""
         sent = self._clients.num_sent
-        if not self._is_open or sent % self._every or self.found is not None:
+        if not self._is_open or sent % self._every:
             return False
         self._looks.append(
             _Look(
@@ -122,6 +122,8 @@ class OverloadWatch:
         if capacity is None or not is_sure:
             return False
         is_stopped = self._stops and sent >= STOP_FROM
+        if self.found is not None and not is_stopped:
+            return False
         span = max(1, self._last_ns - self._first_ns)
         arriving = self._num_requests * NS_PER_S / span
         self.found = Overload(capacity, arriving, sent, now_ns, is_stopped)

@@ -54,7 +54,10 @@ def _watched(arrival: np.ndarray, per_s: float, slots: int = 8) -> OverloadWatch
     return watch
 
 
-def test_an_overloaded_run_is_stopped_and_names_the_capacity() -> None:
+def test_an_overloaded_run_is_stopped_and_names_the_capacity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tokenpath.simulate.loop_overload.STOP_FROM", 1200)
     done = simulate_workload(workload(_poisson(6000, 1500, 1)), [Replica([FirstCome(1)], STEP)])
     assert done.overload is not None
     assert done.overload.is_stopped
@@ -66,12 +69,13 @@ def test_an_overloaded_run_is_stopped_and_names_the_capacity() -> None:
     assert (rows.finished_ns != NOT_SEEN).sum() == done.num_finished
 
 
-def test_it_is_only_said_where_asked_and_in_short_runs() -> None:
+def test_it_is_only_said_where_asked_and_in_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     load = workload(_poisson(500, 1500, 2))
     done = simulate_workload(load, [Replica([FirstCome(1)], STEP)])
     assert done.num_finished == 500
     assert done.overload is not None
     assert not done.overload.is_stopped
+    monkeypatch.setattr("tokenpath.simulate.loop_overload.STOP_FROM", 0)
     load = workload(_poisson(1500, 1500, 2))
     done = simulate_workload(load, [Replica([FirstCome(1)], STEP)], stops_on_overload=False)
     assert done.num_finished == 1500
