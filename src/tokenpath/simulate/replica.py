@@ -133,8 +133,9 @@ class Rank:
         """Queue a request of the workload; InputError for one that can never run."""
         number, asked = self._num_requests, request
         if self._speculation is not None:
-            rounds = self._speculation.num_rounds(request.index, request.output_tokens)
-            asked = replace(request, output_tokens=rounds)
+            rounds, padding = self._speculation.plan(request.index, request.output_tokens)
+            prompt = request.prompt_tokens + padding
+            asked = replace(request, prompt_tokens=prompt, output_tokens=rounds)
         self.scheduler.add(replace(asked, index=number))
         if number == len(self._requests):
             self._requests = np.concatenate((self._requests, np.empty_like(self._requests)))
@@ -323,9 +324,11 @@ def _part(
     if progress.loaded_until is not None:
         skipped = np.clip(progress.loaded_until[request] - before, 0, tokens)
         before, tokens = before + skipped, tokens - skipped
+    prompts = progress.prompt_tokens[request]
+    if speculation is not None:
+        before, tokens = speculation.without_padding(request, prompts, before, tokens)
     is_prefill = before < progress.prefill_until[request]
     if speculation is not None:
-        prompts = progress.prompt_tokens[request]
         before, tokens = speculation.translate(request, prompts, before, tokens, is_prefill)
     num_preempted, rank.num_preempted = rank.num_preempted, 0
     return StepPart(

@@ -102,17 +102,25 @@ class SpeculationSettings:
 class Speculator:
     """Turns the tokens of a request into rounds: the scheduler sees a request that emits one a step.
 
-    So it works with any scheduler. Its KV accounting, though, counts one token a round and not those that
-    were accepted: blocks of long answers are undercounted until the request ends.
+    So it works with any scheduler. For its blocks to be right on average, half of the tokens that rounds
+    save are put behind the prompt, where they take room and no time: blocks of an answer are counted too
+    high at first and too low in the end.
     """
 
     def __init__(self, settings: SpeculationSettings) -> None:
         self.settings = settings
         self._reached = np.cumprod(settings.acceptance.by_position)
         self._emitted: dict[int, Int64s] = {}
+        self._padding: dict[int, int] = {}
+
+    def plan(self, request: int, output_tokens: int) -> tuple[int, int]:
+        """Steps that emit, which are the prompt's and a round for every 1 + a tokens after it; padding."""
+        rounds = self.num_rounds(request, output_tokens)
+        self._padding[request] = (output_tokens - rounds) // 2
+        return rounds, self._padding[request]
 
     def num_rounds(self, request: int, output_tokens: int) -> int:
-        """Steps that emit: the prompt's, and a round for every 1 + a tokens after it."""
+        """Steps that emit, without padding."""
         if self.settings.seed is None:
             emitted = self._by_mean(output_tokens)
         else:
@@ -126,7 +134,7 @@ class Speculator:
 
     def forget(self, request: int) -> None:
         """The request has ended."""
-        del self._emitted[request]
+        del self._emitted[request], self._padding[request]
 
     def _by_mean(self, output_tokens: int) -> Int64s:
         length = self.settings.acceptance.mean_length
@@ -149,12 +157,20 @@ class Speculator:
         after[-1] = output_tokens
         return np.array([0, *after], np.int64)
 
+    def without_padding(
+        self, requests: Int64s, prompts: Int64s, before: Int64s, tokens: Int64s
+    ) -> tuple[Int64s, Int64s]:
+        """Entries of a step as they would be without what is put behind prompts."""
+        padding = np.array([self._padding[request] for request in requests.tolist()], np.int64)
+        ends = [at - np.clip(at - prompts, 0, padding) for at in (before, before + tokens)]
+        return ends[0], ends[1] - ends[0]
+
     def translate(
         self, requests: Int64s, prompts: Int64s, before: Int64s, tokens: Int64s, is_prefill: Bools
     ) -> tuple[Int64s, Int64s]:
         """What a step really computes: tokens before, and tokens, of entries in the scheduler's rounds.
 
-        A decode entry verifies its drafts too; a prefill entry after a preemption computes all tokens that
+        A decode entry verifies its drafts too, one without a token nothing; a prefill entry after a preemption computes all tokens that
         its rounds have brought.
         """
         begin, end = before.copy(), before + tokens
@@ -169,4 +185,4 @@ class Speculator:
             begin[entry] = prompt + done[rounds_before] if rounds_before > 0 else begin[entry]
             end[entry] = prompt + done[int(end[entry]) - prompt]
         num_drafts = self.settings.acceptance.num_drafts
-        return begin, np.where(is_prefill, end - begin, tokens + num_drafts)
+        return begin, np.where(is_prefill, end - begin, tokens + num_drafts * (tokens > 0))

@@ -89,6 +89,20 @@ def test_refused_drafts_cost_and_bring_nothing() -> None:
     assert features[1:, 5].tolist() == (4 * plain[1:, 5]).tolist()
 
 
+def test_blocks_are_right_on_average() -> None:
+    # 1 + 2 tokens a round: 34 rounds for 100 tokens; 33 tokens are put behind the prompt.
+    speculator = Speculator(SpeculationSettings(Acceptance((1.0, 1.0)), seed=None))
+    assert speculator.plan(0, 100) == (34, 33)
+    held = [10 + 33 + number for number in range(34)]
+    real = [10 + speculator.emitted(0, number) for number in range(34)]
+    assert np.mean(held) == pytest.approx(np.mean(real), rel=0.04)
+    # None of it is computed.
+    requests, prompts = np.array([0, 0, 0, 0]), np.array([10, 10, 10, 10])
+    before, tokens = np.array([0, 6, 20, 43]), np.array([5, 37, 10, 1])
+    found = speculator.without_padding(requests, prompts, before, tokens)
+    assert [one.tolist() for one in found] == [[0, 6, 10, 10], [5, 4, 0, 1]]
+
+
 def test_drafting_takes_its_time() -> None:
     settings = SpeculationSettings(ALL, draft_pass_ns=7, draft_request_ns=1, seed=None)
     _, end_ns, _ = _run(settings)
