@@ -78,7 +78,7 @@ def make_scheduler(
         named = {
             "max_total_tokens": num_blocks * page,
             "max_running_requests": max_seqs,
-            "context_length": longest + 1,
+            "context_length": longest + 2,  # SGLang keeps two tokens of the context back
         }
         return SglangScheduler(SglangSettings(**{**named, **settings}))
     named = {"num_blocks": num_blocks, "max_seq_len": longest, "max_batch_size": max_seqs}
