@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tokenpath.core.errors import DamagedInput, UsageError
 from tokenpath.simulate.workload import generate
@@ -21,6 +24,7 @@ from tokenpath.simulate.workload.arrivals import (
 )
 from tokenpath.simulate.workload.chains import Reuse, fit_reuse, grow
 from tokenpath.simulate.workload.changing_rates import MarkovModulated, Pieces, RateTable
+from tokenpath.simulate.workload.content import ids_of_parts
 from tokenpath.simulate.workload.describe import describe
 from tokenpath.simulate.workload.fit import fit
 from tokenpath.simulate.workload.generate import SharedPrefix, open_loop
@@ -90,6 +94,24 @@ def test_plain_cases() -> None:
         fit_arrivals(np.empty(0, np.int64))
     with pytest.raises(UsageError):
         fit(generate.poisson(1.0, 0, 1, 1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_arrivals_can_be_fitted(seed: int) -> None:
+    """Even, clumped, far apart, nearly all at once: a process comes out, and draws."""
+    rng = np.random.default_rng(seed)
+    cases = [
+        np.concatenate((np.arange(300) * 500, 150_000 + np.arange(3000) * 100)) * 1_000_000,
+        np.concatenate((np.zeros(500, np.int64), [10**15])),
+        np.sort(rng.integers(0, 50, 400)),
+        np.cumsum(np.exp(rng.normal(10, 6, 300)).astype(np.int64)),
+        np.array([0, 1]),
+        np.arange(101),
+        np.repeat(np.arange(40), 30) * 10**9,
+    ]
+    for arrival in cases:
+        found = fit_arrivals(np.asarray(arrival, np.int64))
+        assert len(found.process.times_s(rng, 50)) == 50
 
 
 def test_candidates_say_how_far_behind_they_are() -> None:
@@ -241,3 +263,34 @@ def test_a_model_draws_nothing_or_refuses() -> None:
     assert model.generate(0).num_requests == 0
     with pytest.raises(UsageError):
         model.generate(-1)
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 10**12), st.integers(1, 5000), st.integers(1, 2**31), st.integers(0, 3)
+        ),
+        min_size=1,
+        max_size=150,
+    ),
+    chained=st.booleans(),
+    closed=st.booleans(),
+)
+def test_any_workload_is_described_fitted_and_drawn(
+    rows: list[tuple[int, int, int, int]], chained: bool, closed: bool
+) -> None:
+    arrival, prompt, output, shared = (np.array(column) for column in zip(*rows, strict=True))
+    count = len(rows)
+    content = ids_of_parts([np.zeros(count, np.int64)], [np.minimum(shared, prompt // 16)], 16)
+    workload = generate.of_columns(
+        "any", "measured", np.sort(arrival), generate.Pairs(prompt, output), content,
+        concurrency=3 if closed else None,
+    )  # fmt: skip
+    if chained:
+        after = np.arange(count) - 1
+        workload = dataclasses.replace(workload, after=after, session=np.zeros(count, np.int64))
+    assert describe(workload).num_requests == count
+    model = fit(workload)
+    assert from_json(json.dumps(model.to_json())) == model
+    assert model.generate(20).num_requests >= 1

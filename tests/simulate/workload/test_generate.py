@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 from tokenpath.core.errors import LimitExceeded, UsageError
 from tokenpath.simulate.workload import generate
 from tokenpath.simulate.workload.arrivals import Poisson
+from tokenpath.simulate.workload.changing_rates import (
+    MarkovModulated,
+    Pieces,
+    RateTable,
+    Stages,
+)
 from tokenpath.simulate.workload.generate import SharedPrefix
 from tokenpath.simulate.workload.inference_perf import LoadStage, SharedPrefixChat, inference_perf
 from tokenpath.simulate.workload.lengths import Fixed, Lognormal, TwoLaws, Uniform
 from tokenpath.simulate.workload.sessions import Sessions, sessions
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
+
+RNG = np.random.default_rng(0)
 
 
 def _ids(workload: Workload, index: int) -> list[int]:
@@ -179,3 +187,30 @@ def test_an_empty_workload_is_one() -> None:
     workload = generate.poisson(1.0, 0, 1, 1, prefix=SharedPrefix(1, 64))
     assert workload.num_requests == 0
     assert workload.hash_start.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: generate.poisson(1e-300, 10, 1, 1),
+        lambda: generate.poisson(1.0, 10**12, 1, 1),
+        lambda: generate.gamma(1.0, 1e-200, 10, 1, 1),
+        lambda: generate.gamma(1.0, 1e200, 10, 1, 1),
+        lambda: MarkovModulated((1.0, 2.0), (1e-300, 1e-300)).times_s(RNG, 10),
+        lambda: Stages(((Poisson(1e9), 1e9),)).times_s(RNG, 10),
+        lambda: RateTable((0.0, 1e9), (1e9,)).all_times_s(RNG),
+        lambda: Pieces((5_000_000, 5_000_000), 1e-300).times_s(RNG, 10),
+        lambda: SharedPrefix(10**12, 5),
+        lambda: SharedPrefix(5, 5, float("nan")),
+        lambda: Sessions(1, TwoLaws(Fixed(1), Fixed(1)), float("nan")),
+        lambda: Sessions(1, TwoLaws(Fixed(1), Fixed(1)), float("inf")),
+        lambda: sessions(Poisson(1.0), 10, Sessions(2**31, TwoLaws(Fixed(1), Fixed(1)))),
+        lambda: sessions(Poisson(1.0), 10, Sessions(2, TwoLaws(Fixed(1), Fixed(1)), 1e300)),
+        lambda: inference_perf([LoadStage(1e9, 1e9)], SharedPrefixChat(1, 1, 1, 1, 1)),
+        lambda: SharedPrefixChat(0, 1, 1, 1, 1),
+        lambda: LoadStage(0, 1),
+    ],
+)
+def test_sizes_beyond_all_bounds_are_refused_at_once(make: object) -> None:
+    with pytest.raises(UsageError):
+        make()  # type: ignore[operator]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from tokenpath.core.errors import UsageError
 from tokenpath.simulate.workload.arrivals import (
     DAY_S,
+    MAX_CV,
+    MIN_CV,
     ArrivalProcess,
     AtOnce,
     Constant,
@@ -245,8 +247,10 @@ def _shape(gaps: Floats, law: str) -> float:
 
 def _cv(law: str, shape: float) -> float:
     if law == "weibull":
-        return math.sqrt(math.expm1(math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)))
-    return 1 / math.sqrt(shape)
+        square = math.expm1(math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape))
+    else:
+        square = 1 / shape
+    return min(max(math.sqrt(max(square, 0.0)), MIN_CV), MAX_CV)
 
 
 def _renewal(blocks: Blocks, law: str, rate: float) -> _Trial:

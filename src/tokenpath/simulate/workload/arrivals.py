@@ -13,6 +13,10 @@ from tokenpath.simulate.workload.chance import Floats
 
 NS_PER_S = 1_000_000_000
 DAY_S = 86_400.0
+MAX_ARRIVALS = 50_000_000
+"""Of one workload; more would not fit into memory with all that belongs to them."""
+MIN_CV, MAX_CV = 0.01, 1_000.0
+"""Gaps more even than the first are a constant rate; above the second nearly all of them are 0."""
 
 
 class ArrivalProcess(Protocol):
@@ -100,7 +104,7 @@ class Gamma:
 
     def __post_init__(self) -> None:
         check_positive("rate", self.rate_per_s, "requests a second")
-        check_positive("cv", self.cv, "a coefficient of variation")
+        check_cv(self.cv)
 
     @classmethod
     def of_burstiness(cls, rate_per_s: float, burstiness: float) -> Gamma:
@@ -130,7 +134,7 @@ class Weibull:
 
     def __post_init__(self) -> None:
         check_positive("rate", self.rate_per_s, "requests a second")
-        check_positive("cv", self.cv, "a coefficient of variation")
+        check_cv(self.cv)
 
     @property
     def label(self) -> str:
@@ -205,6 +209,25 @@ def weibull_shape(cv: float) -> float:
         else:
             high = middle
     return math.sqrt(low * high)
+
+
+def check_cv(cv: float) -> None:
+    """UsageError unless gaps of this CV can be drawn."""
+    if not MIN_CV <= cv <= MAX_CV:
+        raise UsageError(
+            f"a CV of {cv:g}",
+            where="cv",
+            allowed=f"{MIN_CV:g} to {MAX_CV:g}",
+            next_step="use a constant rate for gaps that do not vary" if cv < MIN_CV else None,
+        )
+
+
+def check_count(expected: float, what: str = "requests") -> None:
+    """UsageError for more than a workload may hold, or fewer than none."""
+    if not 0 <= expected <= MAX_ARRIVALS:
+        raise UsageError(
+            f"{expected:,.0f} {what}", where="workload", allowed=f"0 to {MAX_ARRIVALS:,} {what}"
+        )
 
 
 def check_positive(where: str, value: float, what: str) -> None:

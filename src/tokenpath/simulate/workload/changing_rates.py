@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.workload.arrivals import ArrivalProcess, check_positive, unit_gaps
+from tokenpath.simulate.workload.arrivals import (
+    ArrivalProcess,
+    check_count,
+    check_cv,
+    check_positive,
+    unit_gaps,
+)
 from tokenpath.simulate.workload.chance import Floats, split
 
 MAX_GROWTH_STEPS = 60
@@ -50,7 +56,7 @@ class RateTable:
             raise UsageError(
                 "no finite rate above zero", where="rate table", allowed="at least one"
             )
-        check_positive("cv", self.cv, "a coefficient of variation")
+        check_cv(self.cv)
 
     @property
     def expected_requests(self) -> float:
@@ -88,6 +94,7 @@ class RateTable:
     def all_times_s(self, rng: np.random.Generator) -> Floats:
         """All arrivals of one pass through the table."""
         total = self.expected_requests
+        check_count(total)
         gaps: list[Floats] = []
         work = 0.0
         spread = max(self.cv, 1.0) * math.sqrt(total) * 4 + 64
@@ -152,6 +159,7 @@ class MarkovModulated:
         edges, done = [np.zeros(1)], [np.zeros(1)]
         now, reached = 0.0, 0.0
         per_stay = float(np.dot(rates, stays)) / len(rates)
+        check_count(num_requests / per_stay if per_stay > 0 else math.inf, "changes of state")
         while reached <= work[-1]:
             count = min(int((work[-1] - reached) / per_stay * 1.1) + 16, 4_000_000)
             jumps = walk.integers(1, len(rates), count)
@@ -214,6 +222,7 @@ class Pieces:
     def times_s(self, rng: np.random.Generator, num_requests: int, /) -> Floats:
         """Arrivals of stretches, one after another."""
         span = self.span_s
+        check_count(num_requests / (self.rate_per_s * self.piece_s), "stretches")
         once = np.concatenate(([0.0], np.cumsum(self.gaps_us[:-1]) / 1e6))
         recorded = np.concatenate((once, once + span))
         parts: list[Floats] = []
@@ -261,6 +270,7 @@ class Stages:
 
     def all_times_s(self, rng: np.random.Generator) -> Floats:
         """Arrivals of all stages."""
+        check_count(sum(duration * process.rate_per_s for process, duration in self.stages))
         parts: list[Floats] = []
         now = 0.0
         for (process, duration), chance in zip(
@@ -292,6 +302,7 @@ def times_until_s(process: ArrivalProcess, rng: np.random.Generator, duration_s:
         raise UsageError(
             "requests at once fill no duration", where="duration", next_step="say how many requests"
         )
+    check_count(process.rate_per_s * duration_s)
     state = rng.bit_generator.state
     count = int(process.rate_per_s * duration_s * 1.1) + 64
     for _ in range(MAX_GROWTH_STEPS):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenpath import __version__
 from tokenpath.core.errors import UsageError
 from tokenpath.simulate.workload.arrival_fit import ArrivalFit, fit_arrivals
 from tokenpath.simulate.workload.arrivals import NS_PER_S, ArrivalProcess, AtOnce
@@ -24,7 +25,8 @@ from tokenpath.simulate.workload.workload import Int64s, Workload
 ACCUMULATING_SHARE = 0.9
 """From this share of turns that repeat all before them on, sessions are fitted as conversations."""
 MAX_CHECKED = 100_000
-"""Requests of the workload that is drawn to compare with the measured one."""
+MAX_CHECKED_IDS = 20_000_000
+"""Requests, and content ids, of the workload that is drawn to compare with the measured one."""
 
 
 def fit(workload: Workload) -> WorkloadModel:
@@ -58,7 +60,11 @@ def fit(workload: Workload) -> WorkloadModel:
         lengths=pairs,
         sessions=conversations,
         concurrency=workload.concurrency,
-        errors={},
+        provenance={
+            "state": workload.state,
+            "span_s": float(np.ptp(workload.arrival_ns)) / NS_PER_S,
+            "tokenpath_version": __version__,
+        },
         notes=tuple(notes),
     )
     errors = {
@@ -73,7 +79,10 @@ def fit(workload: Workload) -> WorkloadModel:
 
 def compare(workload: Workload, model: WorkloadModel, seed: int = 1) -> dict[str, Any]:
     """Key figures of a workload and of one drawn from a model, by name: `{"measured": ..., "drawn": ...}`."""
-    measured = first(workload, MAX_CHECKED)
+    granules = 1.0
+    if len(workload.hashes):
+        granules += float(workload.prompt_tokens.mean()) / workload.hash_granule_tokens
+    measured = first(workload, max(min(MAX_CHECKED, int(MAX_CHECKED_IDS / granules)), 1))
     drawn = model.generate(measured.num_requests, seed)
     a, b = _figures(describe(measured)), _figures(describe(drawn))
     return {name: {"measured": a[name], "drawn": b.get(name)} for name in a}

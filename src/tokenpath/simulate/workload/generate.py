@@ -8,11 +8,13 @@ import numpy as np
 
 from tokenpath.core.errors import UsageError
 from tokenpath.simulate.workload.arrivals import (
+    MAX_ARRIVALS,
     NS_PER_S,
     ArrivalProcess,
     AtOnce,
     Gamma,
     Poisson,
+    check_count,
 )
 from tokenpath.simulate.workload.chance import Floats, Purpose, stream, uniforms
 from tokenpath.simulate.workload.changing_rates import times_until_s
@@ -32,7 +34,11 @@ from tokenpath.simulate.workload.lengths import (
 )
 from tokenpath.simulate.workload.workload import NO_REQUEST, Int64s, Workload
 
-MAX_REQUESTS = 50_000_000
+MAX_REQUESTS = MAX_ARRIVALS
+MAX_GROUPS = 10_000_000
+MAX_POPULARITY = 20.0
+MAX_NS = 2**62
+"""No moment lies beyond, so that the difference of any two fits an int64."""
 Length = int | LengthLaw
 
 
@@ -50,11 +56,11 @@ class SharedPrefix:
     """Tokens of a granule of content."""
 
     def __post_init__(self) -> None:
-        if self.num_groups < 1 or self.popularity < 0:
+        if not (1 <= self.num_groups <= MAX_GROUPS and 0 <= self.popularity <= MAX_POPULARITY):
             raise UsageError(
                 f"{self.num_groups} groups of popularity {self.popularity:g}",
                 where="shared prefix",
-                allowed="at least one group, popularity from 0 on",
+                allowed=f"1 to {MAX_GROUPS:,} groups, popularity 0 to {MAX_POPULARITY:g}",
             )
 
 
@@ -182,7 +188,14 @@ def of_columns(
 
 
 def whole_ns(times_s: Floats) -> Int64s:
-    """Seconds to whole nanoseconds."""
+    """Seconds to whole nanoseconds. UsageError for moments beyond MAX_NS, 146 years."""
+    if len(times_s) and not float(times_s.max()) * NS_PER_S < MAX_NS:
+        raise UsageError(
+            f"a moment after {float(times_s.max()):g} s",
+            where="workload",
+            allowed=f"up to {MAX_NS / NS_PER_S:g} s",
+            next_step="choose a higher rate or fewer requests",
+        )
     return np.rint(times_s * NS_PER_S).astype(np.int64)
 
 
@@ -196,10 +209,7 @@ def _draw_arrivals(
             allowed="one of them",
         )
     expected = num_requests if num_requests is not None else arrivals.rate_per_s * (duration_s or 0)
-    if not 0 <= expected <= MAX_REQUESTS:
-        raise UsageError(
-            f"{expected:,.0f} requests", where="workload", allowed=f"0 to {MAX_REQUESTS:,} requests"
-        )
+    check_count(expected)
     rng = stream(seed, Purpose.ARRIVAL)
     if duration_s is not None:
         return whole_ns(times_until_s(arrivals, rng, duration_s))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.workload.arrivals import check_positive
+from tokenpath.simulate.workload.arrivals import check_count, check_positive
 from tokenpath.simulate.workload.chance import Floats, Purpose, split, stream
 from tokenpath.simulate.workload.content import (
     GRANULE_TOKENS,
@@ -103,6 +103,7 @@ def inference_perf(
     """
     if arrival not in ("constant", "poisson"):
         raise UsageError(f"{arrival!r}", where="arrival", allowed="constant, poisson")
+    check_count(float(sum(stage.rate_per_s * stage.duration_s for stage in stages)))
     num_users = chat.num_unique_system_prompts * chat.num_users_per_system_prompt
     draw = constant_times_s if arrival == "constant" else poisson_times_s
     times, place, stage_of = [], [], []

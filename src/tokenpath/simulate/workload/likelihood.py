@@ -12,6 +12,9 @@ from tokenpath.simulate.workload.chance import Floats
 
 MIN_GAP_S = 1e-6
 """Smaller gaps count as this: the density of bursty laws is infinite at 0, and no clock here is finer."""
+MAX_EXPONENT = 700.0
+LOWEST_SCORE = -1e6
+"""Log density below which one gap says no more against a process."""
 NUM_EM_STEPS = 40
 MAX_BINS = 20_000
 MEAN_PER_BIN = 2.0
@@ -101,13 +104,19 @@ def log_density(gaps: Floats, law: str, shape: float) -> Floats:
         return np.asarray(constant + (shape - 1) * log - shape * gaps)
     log_scale = -math.lgamma(1 + 1 / shape)
     reduced = log - log_scale
-    return np.asarray(math.log(shape) - log_scale + (shape - 1) * reduced - np.exp(shape * reduced))
+    return np.asarray(
+        math.log(shape)
+        - log_scale
+        + (shape - 1) * reduced
+        - np.exp(np.minimum(shape * reduced, MAX_EXPONENT))
+    )
 
 
 def renewal_scores(gaps: Floats, rates: Floats, law: str, shape: float) -> Floats:
     """Log density of each gap [blocks, gaps] where each block has its rate; NaN where there is no gap."""
     rate = rates[:, None]
-    return np.asarray(np.log(rate) + log_density(gaps * rate, law, shape))
+    found = np.log(rate) + log_density(gaps * rate, law, shape)
+    return np.asarray(np.maximum(found, LOWEST_SCORE))
 
 
 def two_state_scores(gaps: Floats, states: TwoStates) -> Floats:

@@ -56,6 +56,8 @@ class WorkloadModel:
     """How conversations go; None where requests are independent."""
     concurrency: int | None = None
     """Requests in flight at most; None: open loop."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Where it comes from: `state` and `span_s` of the workload, `tokenpath_version`; JSON types only."""
     errors: dict[str, Any] = field(default_factory=dict)
     """How far it is from what it was not fitted to, and from what was measured; JSON types only."""
     notes: tuple[str, ...] = ()
@@ -105,6 +107,7 @@ class WorkloadModel:
             "lengths": encode(self.lengths),
             "sessions": encode(self.sessions),
             "concurrency": self.concurrency,
+            "provenance": self.provenance,
             "errors": self.errors,
             "notes": list(self.notes),
         }
@@ -127,6 +130,7 @@ def from_json(text: str | bytes, where: str = "workload model") -> WorkloadModel
             lengths=_decode(content["lengths"], PairLaw),
             sessions=_decode(content["sessions"], Sessions | None),
             concurrency=_decode(content["concurrency"], int | None),
+            provenance=dict(content["provenance"]),
             errors=dict(content["errors"]),
             notes=tuple(str(note) for note in content["notes"]),
         )

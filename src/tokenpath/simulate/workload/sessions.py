@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.workload.arrivals import ArrivalProcess
+from tokenpath.simulate.workload.arrivals import ArrivalProcess, check_count
 from tokenpath.simulate.workload.chance import Floats, Purpose, stream, uniforms
 from tokenpath.simulate.workload.content import GRANULE_TOKENS, id_ranges, ids_of_parts
 from tokenpath.simulate.workload.generate import (
@@ -38,9 +39,9 @@ class Sessions:
     """Tokens of a granule of content."""
 
     def __post_init__(self) -> None:
-        if self.mean_think_s < 0:
+        if not 0 <= self.mean_think_s < math.inf:
             raise UsageError(
-                f"{self.mean_think_s:g} s to think", where="think time", allowed="from 0 on"
+                f"{self.mean_think_s:g} s to think", where="think time", allowed="from 0 on, finite"
             )
 
 
@@ -70,7 +71,9 @@ def sessions(
 
     With `concurrency` so many sessions' first turns are in flight at most (see `Workload`).
     """
+    check_count(num_sessions, "sessions")
     turns = law_of(spec.turns).at(uniforms(stream(seed, Purpose.TURNS), num_sessions))
+    check_count(float(turns.sum()))
     session = np.repeat(np.arange(num_sessions), turns)
     pairs = spec.turn.draw(seed, len(session))
     system = np.zeros(num_sessions, np.int64)
