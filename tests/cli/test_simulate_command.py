@@ -46,7 +46,7 @@ def test_the_same_seed_is_the_same_text_and_another_is_not(capsys) -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "static", "window"])
 def test_json_has_figures_settings_and_the_memory_plan(capsys, engine: str) -> None:
     code, out, _ = run(capsys, "--engine", engine, "--json", "--set", "tp=2")
     report = json.loads(out)
@@ -68,7 +68,7 @@ ERRORS = [
     (["--set", "max_num_sqs=4"], "no setting", "max_num_seqs"),
     (["--set", "max_num_seqs=0"], "max_num_seqs is 0", "max_num_seqs=1"),
     (["--set", "router.polcy=x"], "no setting", "router.policy"),
-    (["--engine", "foo"], "unknown engine", "vllm, sglang, trtllm"),
+    (["--engine", "foo"], "unknown engine", "vllm, sglang, trtllm, static, window"),
     (["--slo", "ttft=soon"], "is no limit", "ttft=500ms"),
     (["--draws", "1"], "1 draws", "2 to 1000"),
     (["--set", "replicas=0"], "replicas is 0", "replicas=1"),

@@ -104,7 +104,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     output = parser.add_argument_group("output")
     output.add_argument("--slo", metavar="LIMITS", help="ttft=500ms,tpot=50ms,e2e=10s")
     output.add_argument(
-        "--draws", type=int, default=20, metavar="N", help="runs for the intervals (20); 0: none"
+        "--draws", type=int, default=40, metavar="N", help="runs for the intervals (40); 0: none"
     )
     output.add_argument("--detail", choices=_DETAILS, help="what the capture keeps")
     output.add_argument("--to", metavar="FOLDER", help="write the run as a capture")

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from typing import Any
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.errors import UsageError
 from tokenpath.core.hardware import Hardware, find_candidates, load_catalogue
 from tokenpath.core.model_catalogue import Model, find_model
-from tokenpath.engine.scheduler import Scheduler
 from tokenpath.simulate.calibrate import CalibratedStepModel
 from tokenpath.simulate.cold_start import ColdStart, cold_start
-from tokenpath.simulate.engines import batch_limits, block_tokens, make_scheduler
-from tokenpath.simulate.loop_run import Simulated, simulate_disaggregated, simulate_workload
+from tokenpath.simulate.engines import (
+    batch_limits,
+    block_tokens,
+    engine_settings,
+    make_scheduler,
+)
+from tokenpath.simulate.loop_run import (
+    Simulated,
+    simulate_disaggregated,
+    simulate_vllm,
+    simulate_workload,
+)
 from tokenpath.simulate.memory import MemoryPlan, plan_memory, weight_bytes_per_rank
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.model import PhysicsModel, physics_model
@@ -78,36 +88,49 @@ class Deployed:
     ) -> Ran:
         """Run a workload; `curve` None: the step model's own."""
         at = self.scenario
-        blocks: list[int] = []
         send_ns, deliver_ns = self._frontend()
-        first = [self._replica(curve, blocks) for _ in range(at.replicas)]
-        if at.late_replicas:
-            ready_ns = self.cold_start().total_ns
-            first += [self._replica(curve, blocks, ready_ns) for _ in range(at.late_replicas)]
-        if at.decode_replicas:
-            second = [self._replica(curve, blocks) for _ in range(at.decode_replicas)]
+        round_trip_ns = send_ns + deliver_ns
+        late = [self.cold_start().total_ns] * at.late_replicas if at.late_replicas else []
+        first = [self._replica_settings(ready_ns) for ready_ns in [0] * at.replicas + late]
+        second = [self._replica_settings(0)] * at.decode_replicas
+        own = curve or self.step_model.curve
+        if second:
             simulated = simulate_disaggregated(
                 workload,
-                first,
-                second,
+                [self._replica(own, settings) for settings in first],
+                [self._replica(own, settings) for settings in second],
                 self._transfer(),
                 prefill_router=self._router(),
                 decode_router=self._router(),
+                round_trip_ns=round_trip_ns,
                 detail=detail,
                 sink=sink,
-                round_trip_ns=send_ns + deliver_ns,
+                stops_on_overload=stops_on_overload,
+            )
+        elif self._is_plain:
+            simulated = simulate_vllm(
+                workload,
+                self._engine_settings(),
+                own,
+                first,
+                self._router(),
+                round_trip_ns=round_trip_ns,
+                detail=detail,
+                sink=sink,
                 stops_on_overload=stops_on_overload,
             )
         else:
             simulated = simulate_workload(
                 workload,
-                first,
+                [self._replica(own, settings) for settings in first],
                 self._router(),
+                round_trip_ns=round_trip_ns,
                 detail=detail,
                 sink=sink,
-                round_trip_ns=send_ns + deliver_ns,
                 stops_on_overload=stops_on_overload,
             )
+        usable = make_scheduler(self._engine_settings()).num_usable_blocks
+        blocks = [usable] * (at.dp * (len(first) + len(second)))
         facts = RunFacts(
             name=workload.name,
             engine=at.engine,
@@ -138,19 +161,23 @@ class Deployed:
         found |= at.cluster.values()
         return found | {"num_blocks": str(self.num_blocks), "step_model": self.step_model.origin}
 
-    def _replica(self, curve: StepCurve | None, blocks: list[int], ready_ns: int = 0) -> Replica:
-        """A new replica; the blocks of its schedulers are added to `blocks`."""
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the compiled loop can run it."""
         at = self.scenario
-        settings = ReplicaSettings(
-            steps_in_flight=max(at.pp, 2 if at.async_steps else 1),
-            num_stages=at.pp,
-            ready_ns=ready_ns,
-        )
-        schedulers = [self._scheduler() for _ in range(at.dp)]
-        blocks += [scheduler.num_usable_blocks for scheduler in schedulers]
+        has_more = at.cluster.make_speculation() is not None or self._tiers() is not None
+        return at.engine == "vllm" and at.dp == 1 and not has_more
+
+    def _replica_settings(self, ready_ns: int) -> ReplicaSettings:
+        at = self.scenario
+        in_flight = max(at.pp, 2 if at.async_steps else 1)
+        return ReplicaSettings(steps_in_flight=in_flight, num_stages=at.pp, ready_ns=ready_ns)
+
+    def _replica(self, curve: StepCurve, settings: ReplicaSettings) -> Replica:
+        at = self.scenario
         return Replica(
-            schedulers,
-            curve or self.step_model.curve,
+            [make_scheduler(self._engine_settings()) for _ in range(at.dp)],
+            curve,
             settings,
             tiers=self._tiers(),
             speculation=at.cluster.make_speculation(),
@@ -163,9 +190,9 @@ class Deployed:
         at = self._known_deployment("tiers.host_bytes")
         return cluster.make_tiers(at.kv_bytes_per_token() * at.num_ranks)
 
-    def _scheduler(self) -> Scheduler:
+    def _engine_settings(self) -> Any:
         at = self.scenario
-        return make_scheduler(
+        return engine_settings(
             at.engine,
             at.engine_settings,
             num_blocks=self.num_blocks,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from tokenpath.core.errors import UsageError
+from tokenpath.engine.baselines import (
+    StaticScheduler,
+    StaticSettings,
+    WindowScheduler,
+    WindowSettings,
+)
 from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.scheduler import Scheduler
 from tokenpath.engine.sglang import SglangScheduler, SglangSettings
@@ -17,6 +23,8 @@ ENGINES: Mapping[str, type[Any]] = {
     "vllm": EngineConfig,
     "sglang": SglangSettings,
     "trtllm": TrtllmSettings,
+    "static": StaticSettings,
+    "window": WindowSettings,
 }
 """Name of each engine, and the class of its settings."""
 
@@ -30,7 +38,7 @@ def settings_class(engine: str) -> type[Any]:
 
 def block_tokens(engine: str, settings: Mapping[str, Any]) -> int:
     """Tokens of a KV block under these settings."""
-    name = {"vllm": "block_size", "sglang": "page_size", "trtllm": "tokens_per_block"}[engine]
+    name = {"sglang": "page_size", "trtllm": "tokens_per_block"}.get(engine, "block_size")
     default = next(f.default for f in fields(settings_class(engine)) if f.name == name)
     value: int = settings.get(name, default)
     return value
@@ -50,10 +58,12 @@ def batch_limits(engine: str, settings: Mapping[str, Any], is_large: bool) -> tu
         )
     if engine == "sglang":
         return settings.get("max_prefill_tokens", 16384), settings.get("max_running_requests", 1024)
-    return settings.get("max_num_tokens", 8192), settings.get("max_batch_size", 2048)
+    if engine == "trtllm":
+        return settings.get("max_num_tokens", 8192), settings.get("max_batch_size", 2048)
+    return 8192, settings.get("max_batch_size", 32)
 
 
-def make_scheduler(
+def engine_settings(
     engine: str,
     settings: Mapping[str, Any],
     *,
@@ -62,8 +72,11 @@ def make_scheduler(
     max_seqs: int,
     longest: int,
     version: str | None,
-) -> Scheduler:
-    """A new scheduler. `longest` is the longest request, prompt and output, where no limit is set."""
+) -> Any:
+    """The settings of one scheduler. `longest` is the longest request, prompt and output, where no limit is set.
+
+    UsageError or InputError for settings that no engine would run with.
+    """
     if engine == "vllm":
         named = {
             "max_num_batched_tokens": max_tokens,
@@ -72,14 +85,26 @@ def make_scheduler(
             "num_blocks": num_blocks,
             **({} if version is None else {"version": version}),
         }
-        return VllmScheduler(EngineConfig(**{**named, **settings}))
-    if engine == "sglang":
+    elif engine == "sglang":
         page = block_tokens(engine, settings)
+        # Two tokens of the context are kept back.
         named = {
             "max_total_tokens": num_blocks * page,
             "max_running_requests": max_seqs,
-            "context_length": longest + 2,  # SGLang keeps two tokens of the context back
+            "context_length": longest + 2,
         }
-        return SglangScheduler(SglangSettings(**{**named, **settings}))
-    named = {"num_blocks": num_blocks, "max_seq_len": longest, "max_batch_size": max_seqs}
-    return TrtllmScheduler(TrtllmSettings(**{**named, **settings}))
+    else:
+        named = {"num_blocks": num_blocks, "max_seq_len": longest, "max_batch_size": max_seqs}
+    return settings_class(engine)(**{**named, **settings})
+
+
+def make_scheduler(settings: Any) -> Scheduler:
+    """A new scheduler of the engine whose settings these are."""
+    makers: dict[type[Any], Callable[[Any], Scheduler]] = {
+        EngineConfig: VllmScheduler,
+        SglangSettings: SglangScheduler,
+        TrtllmSettings: TrtllmScheduler,
+        StaticSettings: StaticScheduler,
+        WindowSettings: WindowScheduler,
+    }
+    return makers[type(settings)](settings)

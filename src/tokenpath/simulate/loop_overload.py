@@ -56,6 +56,11 @@ class Overload:
         )
 
 
+def look_every(workload: Workload) -> int:
+    """Requests sent between two looks at a run of this workload."""
+    return max(1, min(LOOK_EVERY, workload.num_requests // LOOKS_A_RUN))
+
+
 class Sent(Protocol):
     """Who counts requests."""
 
@@ -97,7 +102,7 @@ class OverloadWatch:
         self._is_open = workload.concurrency is None
         roots = workload.arrival_ns[workload.after == NO_REQUEST]
         self._first_ns, self._last_ns = (int(roots[0]), int(roots[-1])) if len(roots) else (0, 0)
-        self._every = max(1, min(LOOK_EVERY, workload.num_requests // LOOKS_A_RUN))
+        self._every = look_every(workload)
         self._looks: list[_Look] = []
         self._was_over = False
         self.found: Overload | None = None

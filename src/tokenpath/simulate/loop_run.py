@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tokenpath.core.errors import InputError, UsageError
+from tokenpath.engine.config import EngineConfig
 from tokenpath.simulate.cluster import Colocated
+from tokenpath.simulate.compiled.run import CompiledRun
 from tokenpath.simulate.loop import run_events
 from tokenpath.simulate.loop_clients import WorkloadClients
-from tokenpath.simulate.loop_overload import Overload, OverloadWatch
+from tokenpath.simulate.loop_overload import Overload, OverloadWatch, look_every
 from tokenpath.simulate.recorder import DETAILS, Recorder, RunRows, ShareSink
-from tokenpath.simulate.replica import Replica
+from tokenpath.simulate.replica import Replica, ReplicaSettings
 from tokenpath.simulate.router import Endpoint, Router
+from tokenpath.simulate.step_model import StepCurve
 from tokenpath.simulate.transfer import Disaggregated, TransferSettings
 from tokenpath.simulate.workload.workload import Workload
 
@@ -59,6 +62,38 @@ def simulate_workload(
     return _run(workload, cluster, recorder, replicas, stops_on_overload)
 
 
+def simulate_vllm(
+    workload: Workload,
+    config: EngineConfig,
+    curve: StepCurve,
+    replicas: Sequence[ReplicaSettings],
+    router: Router | None = None,
+    *,
+    detail: str = "step",
+    sink: ShareSink | None = None,
+    round_trip_ns: int = 0,
+    stops_on_overload: bool = True,
+) -> Simulated:
+    """What `simulate_workload` gives for plain replicas of vLLM, to the bit, by the compiled loop."""
+    run = CompiledRun(
+        workload,
+        config,
+        curve,
+        replicas,
+        router,
+        round_trip_ns=round_trip_ns,
+        look_every=look_every(workload),
+        keeps_shares=_keeps_shares(detail),
+        sink=sink,
+    )
+    watch = OverloadWatch(workload, run, run, stops=stops_on_overload)
+    end_ns = run.run(watch)
+    if watch.found is None or not watch.found.is_stopped:
+        _refuse_stuck(run.num_sent - run.num_finished, run.endpoints)
+    counts = run.num_sent, run.num_finished, run.refusals
+    return Simulated(run.rows(), end_ns, *counts, watch.found, {})
+
+
 def simulate_disaggregated(
     workload: Workload,
     prefill: Sequence[Replica],
@@ -92,10 +127,13 @@ def simulate_disaggregated(
 def _recorder(
     workload: Workload, detail: str, sink: ShareSink | None, num_stages: int = 1
 ) -> Recorder:
+    return Recorder(workload.num_requests, num_stages, _keeps_shares(detail), sink)
+
+
+def _keeps_shares(detail: str) -> bool:
     if detail not in DETAILS:
         raise UsageError(f"detail {detail!r}", allowed=", ".join(DETAILS))
-    keeps_shares = detail != "request"
-    return Recorder(workload.num_requests, num_stages, keeps_shares, sink)
+    return detail != "request"
 
 
 def _run(

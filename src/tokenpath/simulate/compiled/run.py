@@ -129,6 +129,16 @@ class CompiledRun:
         return int(self._sim.run[at.RUN_FINISHED])
 
     @property
+    def num_waiting(self) -> int:
+        """Requests in queues."""
+        return sum(endpoint.scheduler.num_waiting for endpoint in self.endpoints)
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not ended."""
+        return sum(endpoint.scheduler.num_running for endpoint in self.endpoints)
+
+    @property
     def refusals(self) -> list[tuple[int, str]]:
         """Requests that were sent and can never run, in the order of their refusal, and why."""
         rows = self._sim.rows
