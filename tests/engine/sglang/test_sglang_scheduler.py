@@ -8,7 +8,10 @@ from sglang_cases import request, settings
 
 from tokenpath.core.errors import InputError, UsageError
 from tokenpath.engine.scheduler import Kind
+from tokenpath.engine.sglang.admission import PrefillPass, Verdict
+from tokenpath.engine.sglang.cache import Cache
 from tokenpath.engine.sglang.scheduler import SglangScheduler
+from tokenpath.engine.sglang.sequence import Batch, Sequence
 
 
 def test_prefill_comes_before_decode_and_is_not_mixed_with_it(drive) -> None:
@@ -81,6 +84,14 @@ def test_known_outputs_are_shared_as_well(drive) -> None:
     run = drive(SglangScheduler(settings()), requests)
     # The last token was emitted, but never computed.
     assert run.shape[-1] == [(1, 19, 6)]
+
+
+def test_outputs_are_lost_before_their_prompt(drive) -> None:
+    ids = list(range(1, 9))
+    requests = [request(0, 8, 8, ids), request(1, 27, 2, at=20), request(2, 9, 1, ids, at=40)]
+    # 15 of 40 tokens are in the tree when 27 are needed: 7 outputs go, 8 tokens of the prompt stay.
+    run = drive(SglangScheduler(settings(max_total_tokens=40)), requests)
+    assert run.shape[-1] == [(2, 8, 1)]
 
 
 def test_room_is_kept_for_the_share_of_outputs_that_is_expected() -> None:
@@ -162,6 +173,54 @@ def test_a_retracted_request_computes_its_outputs_again(drive) -> None:
     ]
     assert run.preempted == [1]
     assert resumed == [([1], [20 + 19])]
+
+
+def test_a_retracted_request_leaves_only_its_prompt_in_the_tree(drive) -> None:
+    ids = list(range(1, 21))
+    chosen = settings(max_total_tokens=100, schedule_conservativeness=0.0)
+    requests = [request(0, 10, 30), request(1, 20, 30, ids), request(2, 15, 30)]
+    run = drive(SglangScheduler(chosen), requests)
+    assert run.preempted == [1]
+    resumed = next(d for d, _ in run.steps if Kind.RESUMED in d.kind.tolist())
+    assert resumed.request.tolist() == [1]
+    assert resumed.num_cached.tolist() in ([0], [20]), "none of its 19 outputs"
+
+
+def test_the_last_request_is_aborted_when_even_it_does_not_fit() -> None:
+    scheduler = SglangScheduler(settings(disable_radix_cache=True))
+    scheduler.add(request(0, 10, 5))
+    scheduler.complete(scheduler.schedule(0), 1)
+    free, scheduler.cache.free_pages = scheduler.cache.free_pages, 0  # as if a prefill held all
+    assert len(scheduler.schedule(1).request) == 0
+    assert scheduler.num_running == 0
+    scheduler.cache.free_pages += free
+    assert scheduler.num_free_blocks == scheduler.num_usable_blocks
+    scheduler.add(request(1, 10, 5))
+    outcome = scheduler.complete(scheduler.schedule(2), 3)
+    assert outcome.finished.tolist() == [0], "told with the next result"
+
+
+def test_a_prefill_under_way_goes_on_where_no_other_would_be_admitted() -> None:
+    chosen = settings(max_total_tokens=100, chunked_prefill_size=16)
+    cache = Cache(chosen)
+    running = Sequence(request(0, 10, 200), 200, cache.tree.root)
+    under_way = Sequence(request(1, 60, 1), 1, cache.tree.root)
+    under_way.fill_len, under_way.prefix_len = 60, 32
+    room = PrefillPass(chosen, cache, Batch([running]), 1.0, 0)
+    assert room.verdict() is Verdict.NO_TOKEN
+    assert room.add_chunked(under_way) is False
+    assert (under_way.extend_end, room.admitted) == (48, [under_way])
+
+
+def test_with_fixed_lengths_the_ends_are_played_through(drive) -> None:
+    # The second ends while the first has 15 of its 20 tokens to go, and gives back 45 tokens.
+    requests = [request(0, 30, 20), request(1, 45, 5)]
+    fixed = settings(max_total_tokens=100, ignore_eos=True, disable_radix_cache=True)
+    assert len(drive(SglangScheduler(fixed), requests).shape[0]) == 2
+    estimated = settings(
+        max_total_tokens=100, schedule_conservativeness=2.0, disable_radix_cache=True
+    )
+    assert len(drive(SglangScheduler(estimated), requests).shape[0]) == 1
 
 
 def test_under_overlap_a_step_is_decided_when_the_one_before_it_starts() -> None:

@@ -90,6 +90,26 @@ def test_chunks_of_equal_progress(drive) -> None:
     ]
 
 
+def test_a_part_moves_behind_what_is_cached(drive) -> None:
+    ids = list(range(1, 11))
+    chosen = settings(max_num_tokens=16, enable_chunked_context=True)
+    requests = [request(0, 10, 1, ids), request(1, 40, 1, ids, at=3)]
+    run = drive(TrtllmScheduler(chosen), requests)
+    # 10 tokens are found; a part of 16 behind them is cut to end with a block, at 24.
+    assert run.shape[1:] == [[(1, 10, 14)], [(1, 24, 16)]]
+
+
+def test_blocks_of_a_prompt_are_taken_with_its_first_part() -> None:
+    scheduler = TrtllmScheduler(settings(max_num_tokens=16, enable_chunked_context=True))
+    scheduler.add(request(0, 40, 5))
+    free = []
+    for now in range(5):
+        decision = scheduler.schedule(now)
+        free.append(scheduler.num_free_blocks)
+        scheduler.complete(decision, now + 1)
+    assert free == [90, 90, 90, 89, 89]
+
+
 def test_cached_blocks_are_not_computed_again(drive) -> None:
     ids = list(range(1, 13))
     requests = [request(0, 12, 1, ids), request(1, 14, 1, ids, at=5), request(2, 12, 1, ids, at=9)]

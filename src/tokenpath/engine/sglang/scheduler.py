@@ -295,14 +295,7 @@ class SglangScheduler:
     def _retract(self) -> None:
         """Send requests back to the queue until the rest can decode: the one that loses least first."""
         running = self.running
-        settings = self._settings
-        by_priority = settings.retraction_policy == "priority"
-
-        def worth(sequence: Sequence) -> tuple[int, int, int]:
-            first = -self.policy.priority(sequence) if by_priority else 0
-            return (first, sequence.num_outputs, -sequence.request.prompt_tokens)
-
-        kept = sorted(running.sequences, key=worth, reverse=True)
+        kept = sorted(running.sequences, key=self._worth, reverse=True)
         retracted: list[Sequence] = []
         while len(kept) > 1 and (not retracted or not self.cache.decode_fits(kept)):
             victim = kept.pop()
@@ -319,6 +312,12 @@ class SglangScheduler:
         for victim in retracted:
             self._preempted.append(victim.request.index)
             self._queue(victim)
+
+    def _worth(self, sequence: Sequence) -> tuple[int, int, int]:
+        """Rank of a running request when memory is short; the lowest is retracted first."""
+        by_priority = self._settings.retraction_policy == "priority"
+        first = -self.policy.priority(sequence) if by_priority else 0
+        return (first, sequence.num_outputs, -sequence.request.prompt_tokens)
 
     def _preempt_for(
         self, sequence: Sequence, room: PrefillPass, back_to_queue: list[Sequence]
