@@ -12,12 +12,9 @@ from benchmarks.scoreboard.board import OURS, Board, Key, Score
 from benchmarks.scoreboard.cases import Case, Stages
 from benchmarks.scoreboard.fits import Columns
 from benchmarks.scoreboard.predict_many import TOKENISER_SHARE
+from benchmarks.scoreboard.run_case import latencies_ms, run_case
 
-from tokenpath.engine.config import EngineConfig
-from tokenpath.engine.vllm.scheduler import VllmScheduler
-from tokenpath.simulate.loop_run import simulate_workload
-from tokenpath.simulate.physics.model import Fitted, physics_model
-from tokenpath.simulate.replica import Replica, ReplicaSettings
+from tokenpath.simulate.physics.model import Fitted
 from tokenpath.simulate.workload.inference_perf import LoadStage, SharedPrefixChat, inference_perf
 
 BOARD = Board(
@@ -76,7 +73,6 @@ def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
     load = case.load
     if not isinstance(load, Stages) or case.kv_tokens is None:
         raise TypeError("a run of rate-driven stages with a known cache is needed")
-    model = physics_model(case.deployment, fitted)
     workload = inference_perf(
         [LoadStage(r, d) for r, d in zip(load.rates, load.durations_s, strict=True)],
         SharedPrefixChat(
@@ -91,22 +87,8 @@ def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
         granule_tokens=_BLOCK,
         seed=seed,
     )
-    config = EngineConfig(
-        num_blocks=int(case.kv_tokens // _BLOCK),
-        block_size=_BLOCK,
-        max_num_batched_tokens=case.max_tokens,
-        max_num_seqs=case.max_seqs,
-        max_model_len=4096,
-        async_scheduling=True,
-    )
-    replica = Replica([VllmScheduler(config)], model.curve, ReplicaSettings(steps_in_flight=2))
-    done = simulate_workload(workload, [replica], detail="request")
-    rows = done.rows.requests[0]
-    front_ns = model.frontend_ns_of(load.input_tokens * TOKENISER_SHARE)
-    first = (rows.first_token_ns - workload.arrival_ns + front_ns) / 1e6
-    decode = (rows.last_token_ns - rows.first_token_ns) / 1e6
-    whole = first + decode
-    gaps = decode / np.maximum(workload.output_tokens - 1, 1)
+    rows, front_ns = run_case(case, fitted, workload, prefix_caching=True)
+    first, gaps, whole = latencies_ms(rows, workload, front_ns)
     return {
         "e2e_mean_ms": float(whole.mean()),
         "e2e_p90_ms": float(np.quantile(whole, 0.9)),

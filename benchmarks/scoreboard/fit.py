@@ -64,7 +64,9 @@ class Fit:
     """Objective after each iteration."""
 
 
-def training_cases(data: Path, without: str | None = None, *, sample: bool = True) -> list[Case]:
+def training_cases(
+    data: Path, without: str | None = None, *, sample: bool = True, per_class: int = PER_CELL
+) -> list[Case]:
     """Cases that may be fitted to; `without` leaves a model family out (column B)."""
     cases = [c for c in blis_cases.load_cases(data) if c.split == "train"]
     groups: dict[str, list[Case]] = defaultdict(list)
@@ -74,7 +76,7 @@ def training_cases(data: Path, without: str | None = None, *, sample: bool = Tru
             groups[case.classes[-1]].append(case)
     for cell in sorted(groups):
         ordered = sorted(groups[cell], key=lambda c: hashlib.sha1(c.run.encode()).hexdigest())
-        cases += ordered[:PER_CELL] if sample else ordered
+        cases += ordered[:per_class] if sample else ordered
     return [c for c in cases if c.family != without]
 
 
@@ -189,7 +191,10 @@ class Problem:
             return None
         front = self.predictor.front
         mask = np.array(
-            [group in (e, g) for e, g in zip(front.engines, front.generations, strict=True)]
+            [
+                group in members
+                for members in zip(front.engines, front.generations, front.releases, strict=True)
+            ]
         )
         for i, case in enumerate(self.cases):
             mask[i] |= case.decode is not None and generation(case.decode.hardware) == group
@@ -198,7 +203,7 @@ class Problem:
     def _matters(self, name: str) -> bool:
         group = name.partition("|")[2]
         stacks = [self.predictor.front] + ([self.predictor.back] if self.predictor.back else [])
-        return not group or any(group in s.engines or group in s.generations for s in stacks)
+        return not group or any(group in (*s.engines, *s.generations, *s.releases) for s in stacks)
 
     def _objective(self, errors: np.ndarray, logs: dict[str, float], cells: np.ndarray) -> float:
         scaled = errors / self.sigma
@@ -206,7 +211,14 @@ class Problem:
         before = sum(((v - prior(n)[0]) / prior(n)[1]) ** 2 for n, v in logs.items()) / 2
         return data + before + float(np.sum((cells / self.spreads) ** 2)) / 2
 
-    def solve(self, iterations: int, start: Fit | None = None, *, say: bool = True) -> Fit:
+    def solve(
+        self,
+        iterations: int,
+        start: Fit | None = None,
+        *,
+        say: bool = True,
+        checkpoint: Path | None = None,
+    ) -> Fit:
         """Iterate until the objective stands still."""
         logs = dict(start.logs) if start else {}
         cells = np.zeros((len(self.cell_names), len(SCALES)))
@@ -219,10 +231,20 @@ class Problem:
             if history and history[-1] - value < 0.5:
                 break
             history.append(value)
+            if checkpoint is not None:
+                _write(checkpoint, self._fit(logs, cells, history))
+        return self._fit(logs, cells, history)
+
+    def _fit(self, logs: dict[str, float], cells: np.ndarray, history: list[float]) -> Fit:
         found = {
             name: [round(float(v), 4) for v in cells[k]] for k, name in enumerate(self.cell_names)
         }
-        return Fit({n: round(v, 5) for n, v in logs.items()}, found, history)
+        return Fit({n: round(v, 5) for n, v in logs.items()}, found, list(history))
+
+
+def _write(path: Path, fit: Fit) -> None:
+    entry = {"logs": fit.logs, "cells": fit.cells, "objective": fit.history}
+    path.write_text(json.dumps(entry, indent=1))
 
 
 def main() -> None:
@@ -233,18 +255,20 @@ def main() -> None:
     parser.add_argument("--without", help="model family to leave out")
     parser.add_argument("--start", type=Path, help="fit to start from")
     parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument(
+        "--per-class", type=int, default=PER_CELL, help="runs of a class and release"
+    )
     args = parser.parse_args()
     began = time.perf_counter()
-    problem = Problem(training_cases(args.data, args.without))
+    problem = Problem(training_cases(args.data, args.without, per_class=args.per_class))
     print(f"{len(problem.cases)} runs, {len(problem.rows)} values, {len(problem.cell_names)} cells")
     start = None
     if args.start:
         entry = json.loads(args.start.read_text("utf-8"))
-        start = Fit(entry["logs"], entry["cells"])
-    fit = problem.solve(args.iterations, start)
-    args.out.write_text(
-        json.dumps({"logs": fit.logs, "cells": fit.cells, "objective": fit.history}, indent=1)
-    )
+        known = set(parameter_names())
+        start = Fit({n: v for n, v in entry["logs"].items() if n in known}, entry["cells"])
+    fit = problem.solve(args.iterations, start, checkpoint=args.out)
+    _write(args.out, fit)
     print(f"{time.perf_counter() - began:.0f} s")
 
 

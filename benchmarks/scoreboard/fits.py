@@ -21,7 +21,9 @@ class Columns:
     def of(self, family: str) -> Iterator[tuple[str, Fitted]]:
         """Columns that a run of this family is scored in; a family in no training run has A as its B."""
         yield "A", self.shipped
-        if family in self.without:
+        if family not in self.shipped.families:
+            yield "B", self.shipped
+        elif family in self.without:
             yield "B", self.without[family]
 
 

@@ -12,12 +12,15 @@ from benchmarks.scoreboard.cases import Case, ClosedLoop, Stages
 from benchmarks.scoreboard.quick_loop import MIXED, PREFILL_FIRST, simulate
 
 from tokenpath.simulate.memory import plan_memory
+from tokenpath.simulate.physics.classes import engine_release
 from tokenpath.simulate.physics.curve import assemble
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.efficiency import (
     BY_ENGINE,
     BY_GENERATION,
+    BY_RELEASE,
     PRIORS,
+    RELEASES,
     SCALES,
     SHARE_MOST,
     SHARES,
@@ -49,7 +52,10 @@ class Stack:
         self.terms = SimpleNamespace(**values)
         self.engines = [d.engine for d in deployments]
         self.generations = [generation(d.hardware) for d in deployments]
+        self.releases = [engine_release(d) for d in deployments]
         self._rows: dict[str, np.ndarray] = {}
+        for name in RELEASES:
+            self._rows[name] = np.array([r == name for r in self.releases], dtype=float)
         for name in ("vllm", "sglang", "trtllm"):
             self._rows[name] = np.array([e == name for e in self.engines], dtype=float)
         for name in ("ampere", "ada", "blackwell"):
@@ -66,6 +72,9 @@ class Stack:
                     total += logs.get(f"{name}|{group}", 0.0) * self._rows[group]
             if name in BY_GENERATION:
                 for group in ("ampere", "ada", "blackwell"):
+                    total += logs.get(f"{name}|{group}", 0.0) * self._rows[group]
+            if name in BY_RELEASE:
+                for group in RELEASES:
                     total += logs.get(f"{name}|{group}", 0.0) * self._rows[group]
             value = np.exp(total)[:, None]
             out[name] = np.minimum(value, SHARE_MOST) if name in SHARES else value

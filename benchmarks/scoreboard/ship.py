@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from benchmarks.scoreboard import blis_cases, silicon_cases
 from benchmarks.scoreboard.cases import Case
+from benchmarks.scoreboard.fit import training_cases
 from benchmarks.scoreboard.predict_many import Predictor
 
 from tokenpath.simulate.physics.efficiency import SCALES
@@ -74,12 +75,15 @@ def error_entry(ratios: np.ndarray, measured_on: str) -> dict[str, Any]:
     }
 
 
-def artefact(fit: Mapping[str, Any], version: str, errors: Mapping[str, Any]) -> dict[str, Any]:
+def artefact(
+    fit: Mapping[str, Any], version: str, errors: Mapping[str, Any], families: Sequence[str]
+) -> dict[str, Any]:
     """What `physics.model.read_fitted` reads."""
     return {
         "format": FORMAT,
         "version": version,
         "fitted_on": FITTED_ON,
+        "families": families,
         "logs": fit["logs"],
         "classes": fit["cells"],
         "errors": errors,
@@ -102,6 +106,7 @@ def main() -> None:
         for case in module.load_cases(args.data)
         if case.split == "test"
     ]
+    families = sorted({case.family for case in training_cases(args.data, sample=False)})
     known = [case for case in cases if any(k in fit["cells"] for k in case.classes)]
     errors: dict[str, Any] = {
         "measured": error_entry(
@@ -118,12 +123,12 @@ def main() -> None:
         if mine:
             unseen += log_ratios(mine, other).tolist()
             num += len(mine)
-        text = json.dumps(artefact(other, f"{args.version} without {family}", {}))
+        text = json.dumps(artefact(other, f"{args.version} without {family}", {}, []))
         (args.without_fits / f"without-{family}.json").write_text(text)
     errors["unmeasured"] = error_entry(
         np.array(unseen), f"time per output token of {num} runs of models the fit never saw"
     )
-    args.out.write_text(json.dumps(artefact(fit, args.version, errors), indent=1) + "\n")
+    args.out.write_text(json.dumps(artefact(fit, args.version, errors, families), indent=1) + "\n")
     print(json.dumps(errors, indent=1))
 
 

@@ -11,17 +11,10 @@ from benchmarks.scoreboard.board import OURS, Board, Key, Score
 from benchmarks.scoreboard.cases import Case, ClosedLoop
 from benchmarks.scoreboard.fits import Columns
 from benchmarks.scoreboard.predict_many import WAVES, predict_disaggregated, traffic
+from benchmarks.scoreboard.run_case import latencies_ms, run_case
 from benchmarks.scoreboard.silicon_cases import load_cases
 
-from tokenpath.engine.config import EngineConfig
-from tokenpath.engine.scheduler import Scheduler
-from tokenpath.engine.sglang.scheduler import SglangScheduler
-from tokenpath.engine.sglang.settings import SglangSettings
-from tokenpath.engine.vllm.scheduler import VllmScheduler
-from tokenpath.simulate.loop_run import simulate_workload
-from tokenpath.simulate.memory import plan_memory
-from tokenpath.simulate.physics.model import Fitted, physics_model
-from tokenpath.simulate.replica import Replica, ReplicaSettings
+from tokenpath.simulate.physics.model import Fitted
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
 BOARD = Board(
@@ -84,19 +77,14 @@ def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
         raise TypeError("a closed loop is needed")
     if case.decode is not None:
         return predict_disaggregated(case, fitted)
-    model = physics_model(case.deployment, fitted)
     _, prompt, _, output, _ = traffic(case, seed)
     workload = closed_loop(case.load.concurrency, prompt, output)
-    front_ns = model.frontend_ns_of(case.load.input_tokens)
-    replica = Replica([_scheduler(case)], model.curve, ReplicaSettings(steps_in_flight=2))
-    done = simulate_workload(workload, [replica], detail="request", round_trip_ns=front_ns)
-    rows = done.rows.requests[0]
+    rows, front_ns = run_case(case, fitted, workload, prefix_caching=False)
+    first, gaps, _ = latencies_ms(rows, workload, front_ns)
     skipped = 2 * case.load.concurrency if case.load.is_steady else 0
-    first = (rows.first_token_ns - rows.queued_ns + front_ns)[skipped:] / 1e6
-    gaps = (rows.last_token_ns - rows.first_token_ns) / np.maximum(workload.output_tokens - 1, 1)
     return {
-        "ttft_mean_ms": float(first.mean()),
-        "tpot_mean_ms": float(gaps[skipped:].mean() / 1e6),
+        "ttft_mean_ms": float(first[skipped:].mean()),
+        "tpot_mean_ms": float(gaps[skipped:].mean()),
     }
 
 
@@ -118,32 +106,4 @@ def closed_loop(concurrency: int, prompt: np.ndarray, output: np.ndarray) -> Wor
         hashes=np.zeros(0, np.int64),
         hash_granule_tokens=_BLOCK,
         concurrency=concurrency,
-    )
-
-
-def _scheduler(case: Case) -> Scheduler:
-    """The engine's own scheduler over the blocks that memory accounting leaves."""
-    plan = plan_memory(case.deployment, max_tokens=case.max_tokens, max_seqs=256)
-    load = case.load
-    longest = 2 * (load.input_tokens + load.output_tokens)
-    if case.deployment.engine == "sglang":
-        return SglangScheduler(
-            SglangSettings(
-                max_total_tokens=plan.num_tokens,
-                max_running_requests=case.max_seqs,
-                context_length=longest,
-                chunked_prefill_size=case.max_tokens,
-                disable_radix_cache=True,
-            )
-        )
-    return VllmScheduler(
-        EngineConfig(
-            num_blocks=plan.num_blocks,
-            block_size=_BLOCK,
-            max_num_batched_tokens=case.max_tokens,
-            max_num_seqs=case.max_seqs,
-            max_model_len=longest,
-            enable_prefix_caching=False,
-            async_scheduling=True,
-        )
     )

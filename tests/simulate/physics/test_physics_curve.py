@@ -148,7 +148,7 @@ def test_a_class_scales_what_its_names_say() -> None:
     at = deploy("gpt-oss-120b", "h200-sxm-141gb", engine_version="0.18.0")
     assert keys_of(at) == (class_of(at), f"{class_of(at)}/0.18")
     text = (
-        '{"format": 1, "version": "t", "fitted_on": [], "logs": {}, "classes": '
+        '{"format": 1, "version": "t", "fitted_on": [], "families": [], "logs": {}, "classes": '
         f'{{"{class_of(at)}": [0.1, 0, 0, 0], "{class_of(at)}/0.18": [0.2, 0, 0, 0]}}}}'
     )
     eff, is_measured = efficiency_of(at, read_fitted(text))

@@ -24,11 +24,22 @@ def class_of(at: Deployment) -> str:
 
 def release_of(at: Deployment) -> str | None:
     """The class with the engine's major and minor version; None: version not said or not a number."""
-    found = re.match(r"v?(\d+)\.(\d+)", at.engine_version or "")
-    return f"{class_of(at)}/{found[1]}.{found[2]}" if found else None
+    minor = _minor(at)
+    return None if minor is None else f"{class_of(at)}/{minor}"
+
+
+def engine_release(at: Deployment) -> str | None:
+    """Engine and release whatever the model: `vllm-0.15`."""
+    minor = _minor(at)
+    return None if minor is None else f"{at.engine}-{minor}"
 
 
 def keys_of(at: Deployment) -> tuple[str, ...]:
     """Class, and release where it is known."""
     release = release_of(at)
     return (class_of(at),) if release is None else (class_of(at), release)
+
+
+def _minor(at: Deployment) -> str | None:
+    found = re.match(r"v?(\d+)\.(\d+)", at.engine_version or "")
+    return f"{found[1]}.{found[2]}" if found else None

@@ -57,6 +57,7 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     fixed = (
         t.num_layers * e.layer_ns
         + t.num_moe_layers * e.moe_layer_ns
+        + t.num_narrow_moe_layers * e.narrow_moe_layer_ns
         + t.experts_touched * e.expert_ns
         + t.num_quantised_layers * e.quantise_ns
         + t.num_all_reduces * t.all_reduce_log2 * e.all_reduce_ns
@@ -73,7 +74,8 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     mixed = e.decode_scale * one + e.prefill_scale * growth + launch
     zero = np.zeros_like(np.asarray(t.decode_kv_bytes, dtype=np.float64) + np.asarray(e.layer_ns))
     flat = zero[..., 0] if zero.ndim else zero
-    kv_rate = t.memory_rate * e.kv_memory / e.kv_grouping**t.kv_group_log2
+    narrow_kv = 1.0 + t.is_narrow_kv * (e.kv_narrow - 1.0)
+    kv_rate = t.memory_rate * e.kv_memory * narrow_kv / e.kv_grouping**t.kv_group_log2
     kv = np.maximum(
         t.decode_kv_bytes / kv_rate,
         t.decode_kv_flops / t.attention_peak / e.attention_compute,

@@ -15,7 +15,8 @@ from tokenpath.core.hardware import Hardware
 PRIORS: Mapping[str, tuple[float, float]] = {
     "linear_memory": (0.80, 0.15),
     "expert_memory": (0.60, 0.30),
-    "kv_memory": (0.70, 0.20),
+    "kv_memory": (0.80, 0.12),
+    "kv_narrow": (0.75, 0.20),
     "kv_grouping": (1.05, 0.10),
     "stream_memory": (0.60, 0.40),
     "linear_compute": (0.60, 0.25),
@@ -25,8 +26,9 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "widening": (0.80, 0.40),
     "layer_ns": (15e3, 0.50),
     "mixed_layer_ns": (15e3, 0.70),
-    "moe_layer_ns": (15e3, 0.50),
-    "expert_ns": (150.0, 0.80),
+    "moe_layer_ns": (10e3, 0.50),
+    "narrow_moe_layer_ns": (30e3, 0.80),
+    "expert_ns": (100.0, 0.80),
     "quantise_ns": (4e3, 0.60),
     "all_reduce_ns": (6e3, 0.50),
     "exchange_ns": (20e3, 0.60),
@@ -41,9 +43,11 @@ PRIORS: Mapping[str, tuple[float, float]] = {
 """Base value and spread (standard deviation of its logarithm) before any measurement.
 
 `*_memory`, `*_compute`, `link`: reached share of the peak. `linear_compute_narrow`: the same in 8 and 4
-bits. `kv_grouping`: what a doubling of the query heads of a KV head costs in `kv_memory`. `widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
-layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `moe_layer_ns`, `expert_ns`:
-routing of a layer, and each expert it touches; `quantise_ns`: kernels that quantise the inputs of a layer;
+bits. `kv_grouping`: what a doubling of the query heads of a KV head costs in `kv_memory`; `kv_narrow`: factor on it for a cache of 8 bits.
+`widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
+layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `moe_layer_ns`,
+`narrow_moe_layer_ns`, `expert_ns`: routing of a layer, more of it where experts are quantised, and each
+expert it touches; `quantise_ns`: kernels that quantise the inputs of a layer;
 `all_reduce_ns` per doubling of the group. `step_ns`, `request_ns`: scheduling and sampling of a step, per request; `prefill_request_ns`:
 a new request in a step. `frontend_ns`, `frontend_token_ns`: server and client beside the engine until the
 first token, and their tokenising of each token of the prompt.
@@ -55,6 +59,7 @@ BY_ENGINE = (
     "layer_ns",
     "mixed_layer_ns",
     "moe_layer_ns",
+    "narrow_moe_layer_ns",
     "all_reduce_ns",
     "exchange_ns",
     "step_ns",
@@ -74,11 +79,26 @@ BY_GENERATION = (
     "expert_compute",
     "attention_compute",
     "layer_ns",
-    "moe_layer_ns",
+    "narrow_moe_layer_ns",
     "all_reduce_ns",
 )
 """Numbers that have a factor for generations other than Hopper."""
+BY_RELEASE = (
+    "linear_memory",
+    "kv_memory",
+    "layer_ns",
+    "mixed_layer_ns",
+    "all_reduce_ns",
+    "step_ns",
+    "request_ns",
+    "prefill_request_ns",
+    "frontend_ns",
+)
+"""Numbers that have a factor for a release that was measured on many models."""
+RELEASES = ("vllm-0.15",)
+"""Those releases: engine, major and minor version."""
 ENGINE_SPREAD = 0.35
+RELEASE_SPREAD = 0.35
 GENERATION_SPREAD = 0.25
 SCALES = ("decode_scale", "growth_scale", "prefill_scale", "launch_scale")
 SCALE_SPREADS = (0.25, 0.35, 0.5, 0.9)
@@ -107,6 +127,7 @@ class Efficiency:
     linear_memory: float
     expert_memory: float
     kv_memory: float
+    kv_narrow: float
     kv_grouping: float
     stream_memory: float
     linear_compute: float
@@ -117,6 +138,7 @@ class Efficiency:
     layer_ns: float
     mixed_layer_ns: float
     moe_layer_ns: float
+    narrow_moe_layer_ns: float
     expert_ns: float
     quantise_ns: float
     all_reduce_ns: float
@@ -143,6 +165,7 @@ def parameter_names() -> list[str]:
     names = list(PRIORS)
     names += [f"{name}|{engine}" for name in BY_ENGINE for engine in ("vllm", "sglang", "trtllm")]
     names += [f"{name}|{gen}" for name in BY_GENERATION for gen in GENERATIONS]
+    names += [f"{name}|{release}" for name in BY_RELEASE for release in RELEASES]
     return names
 
 
@@ -152,6 +175,8 @@ def prior(name: str) -> tuple[float, float]:
     if not group:
         mean, spread = PRIORS[base]
         return math.log(mean), spread
+    if group in RELEASES:
+        return 0.0, RELEASE_SPREAD
     return 0.0, GENERATION_SPREAD if group in GENERATIONS else ENGINE_SPREAD
 
 
@@ -172,15 +197,18 @@ def resolve(
     logs: Mapping[str, float],
     engine: str,
     gen: str | None,
+    release: str | None = None,
     cell: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
 ) -> Efficiency:
-    """The numbers of an engine on a generation; `cell`: logarithms of `SCALES`."""
+    """The numbers of an engine on a generation; `release`: one of `RELEASES`; `cell`: logarithms of `SCALES`."""
     values = {}
     for name in PRIORS:
         total = logs.get(name, prior(name)[0])
         total += logs.get(f"{name}|{engine}", 0.0)
         if gen is not None:
             total += logs.get(f"{name}|{gen}", 0.0)
+        if release in RELEASES:
+            total += logs.get(f"{name}|{release}", 0.0)
         value = math.exp(total)
         values[name] = min(value, SHARE_MOST) if name in SHARES else value
     scales = {name: math.exp(value) for name, value in zip(SCALES, cell, strict=True)}

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tokenpath.core.errors import InputError
-from tokenpath.simulate.physics.classes import keys_of
+from tokenpath.simulate.physics.classes import engine_release, keys_of
 from tokenpath.simulate.physics.curve import build_curve
 from tokenpath.simulate.physics.deployment import ENGINES, Deployment
 from tokenpath.simulate.physics.efficiency import SCALES, Efficiency, generation, resolve
@@ -31,6 +31,8 @@ class Fitted:
     """Date and number of the fit."""
     fitted_on: Sequence[str]
     """Sets of measured runs, in words."""
+    families: Sequence[str]
+    """Model families among them."""
     logs: Mapping[str, float]
     """Fitted logarithms by parameter."""
     classes: Mapping[str, Sequence[float]]
@@ -85,7 +87,7 @@ def efficiency_of(at: Deployment, fitted: Fitted) -> tuple[Efficiency, bool]:
         )
     keys = [key for key in keys_of(at) if key in fitted.classes]
     scales = [sum(fitted.classes[key][i] for key in keys) for i in range(len(SCALES))]
-    eff = resolve(fitted.logs, at.engine, generation(at.hardware), scales)
+    eff = resolve(fitted.logs, at.engine, generation(at.hardware), engine_release(at), scales)
     if at.expert_imbalance is not None:
         eff = replace(eff, imbalance=at.expert_imbalance)
     return eff, bool(keys)
@@ -110,6 +112,7 @@ def read_fitted(text: str) -> Fitted:
     return Fitted(
         version=data["version"],
         fitted_on=tuple(data["fitted_on"]),
+        families=tuple(data.get("families", ())),
         logs=MappingProxyType(data["logs"]),
         classes=MappingProxyType({k: tuple(v) for k, v in data["classes"].items()}),
         measured_error=_error(errors.get("measured")),

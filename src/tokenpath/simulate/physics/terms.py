@@ -43,6 +43,8 @@ class Terms:
     """Peak FLOP/s of their type."""
     experts_touched: Float64s
     """Experts of this rank that the step touches, all layers together."""
+    num_narrow_moe_layers: float
+    """Layers whose routed experts are quantised."""
     num_quantised_layers: float
     """Layers whose inputs are quantised in a kernel of their own."""
     is_widened: float
@@ -57,6 +59,8 @@ class Terms:
     """Peak bytes/s of device memory."""
     attention_peak: float
     """Peak FLOP/s of attention (16 bit)."""
+    is_narrow_kv: float
+    """1 for a cache of 8 bits or fewer, else 0."""
     kv_group_log2: float
     """log2 of the query heads that share a KV head; 0 with MLA, whose kernels are others."""
     decode_kv_bytes: float
@@ -80,7 +84,7 @@ class Terms:
     all_reduce_bytes: Float64s
     """Bytes that a rank sends in them together (ring)."""
     all_reduce_log2: float
-    """log2 of the group, what their latency grows with."""
+    """log2 of the group, what their latency grows with, times three over PCIe."""
     num_exchanges: float
     """Dispatches and combines between data-parallel ranks."""
     exchange_bytes: Float64s
@@ -120,6 +124,7 @@ def terms_of(at: Deployment) -> Terms:
         expert_bytes=experts[1],
         expert_peak=_peak(hw, expert_type),
         experts_touched=experts[2],
+        num_narrow_moe_layers=num_moe if scheme.experts.bits_per_param < 16 else 0.0,
         num_quantised_layers=_quantised_layers(at),
         is_widened=1.0 if widened and shape.moe else 0.0,
         head_bytes=shape.vocab_size * hidden / tp * scheme.head.bits_per_param / 8,
@@ -128,6 +133,7 @@ def terms_of(at: Deployment) -> Terms:
         stream_bytes=10.0 * payload * shape.num_layers,
         memory_rate=hw.memory_bytes_per_s,
         attention_peak=_peak(hw, "bf16"),
+        is_narrow_kv=1.0 if at.kv_element_bytes <= 1 else 0.0,
         kv_group_log2=0.0 if shape.is_mla else float(np.log2(shape.num_heads / shape.num_kv_heads)),
         decode_kv_bytes=kv.kv_bytes / at.pp,
         decode_kv_flops=kv.decode_flops / at.pp,
@@ -139,7 +145,7 @@ def terms_of(at: Deployment) -> Terms:
         num_moe_layers=num_moe,
         num_all_reduces=num_reduces,
         all_reduce_bytes=num_reduces * payload * 2.0 * (tp - 1) / tp,
-        all_reduce_log2=float(np.log2(tp)) if tp > 1 else 0.0,
+        all_reduce_log2=_latency_weight(hw) * float(np.log2(tp)),
         num_exchanges=exchanges,
         exchange_bytes=exchanges * payload * (dp - 1),
         is_expert_parallel=1.0 if at.ep > 1 else 0.0,
@@ -238,6 +244,14 @@ def _peak(hw: Hardware, dtype: str) -> float:
 
 _PCIE_BYTES_PER_S = 26e9
 """What a PCIe 4 x16 slot delivers peer to peer, one direction, of 31.5e9 nominal."""
+
+
+_PCIE_LATENCY = 3.0
+"""Small all-reduces over PCIe take about three times those over NVLink (no multicast, no direct writes)."""
+
+
+def _latency_weight(hw: Hardware) -> float:
+    return 1.0 if hw.scale_up_bytes_per_s else _PCIE_LATENCY
 
 
 def _link_rate(hw: Hardware) -> float:
