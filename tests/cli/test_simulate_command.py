@@ -116,3 +116,19 @@ def test_a_recorded_run_is_simulated_as_it_was_and_as_asked(capsys, tmp_path: Pa
 def test_compare_needs_two_runs(capsys) -> None:
     assert main(["simulate", "compare", "a"]) == 2
     assert "simulate compare A B" in capsys.readouterr().err
+
+
+def test_tokens_are_streamed_into_the_capture(capsys, tmp_path: Path) -> None:
+    from tokenpath.capture.parquet import read_capture
+
+    whole, less = tmp_path / "token", tmp_path / "request"
+    _, shown, _ = run(capsys, "--detail", "token", "--to", str(whole))
+    assert "ITL" in shown
+    capture = read_capture(whole)
+    emitted = capture.int64("request_step", "num_emitted").sum()
+    tokens = capture.int64("request", "output_tokens", 0)
+    assert capture.num_rows("token") == emitted == tokens[: len(tokens) // 2].sum()
+    _, shown, _ = run(capsys, "--detail", "request", "--to", str(less))
+    assert "ITL" in shown
+    assert read_capture(less).num_rows("request_step") == 0
+    assert run(capsys, "--detail", "token", "--to", str(whole))[0] == 2

@@ -14,7 +14,7 @@ from tokenpath.core.errors import UsageError
 if TYPE_CHECKING:
     from tokenpath.core.report import Report
     from tokenpath.core.stats_bootstrap import Interval
-    from tokenpath.simulate.deploy import Deployed
+    from tokenpath.simulate.deploy import Deployed, Ran
     from tokenpath.simulate.scenario import Scenario
     from tokenpath.simulate.step_model import StepCurve, StepModel
     from tokenpath.simulate.summary import Summary
@@ -51,13 +51,15 @@ def simulate(
     num_draws: int = 40,
     seed: int = 0,
     detail: str | None = None,
+    to: str | Path | None = None,
     stops_on_overload: bool = True,
 ) -> SimulatedRun:
     """Run a workload on a deployment that need not exist.
 
     `step_model` None: physics. `redraw` gives the workload of another seed, for the intervals; None: the
     workload is known and only the engine is unsure. `num_draws` 0: no intervals. `detail`: `request`, `step`
-    or `token`; None: `step` where that is affordable. Raises UsageError or InputError, naming the limit and the
+    or `token`; None: `step` where that is affordable. `to`: a new folder that the capture is written to; shares and
+    tokens are streamed there with `token`, and are then not in memory. Raises UsageError or InputError, naming the limit and the
     nearest value that works, for what cannot be.
     """
     from tokenpath.api.simulate_report import report_of
@@ -67,8 +69,10 @@ def simulate(
     deployed = deploy(scenario, workload, step_model)
     if detail is None:
         detail = "step" if int(workload.output_tokens.sum()) <= SHARES_MAX else "request"
-    ran = deployed.run(workload, detail=detail, stops_on_overload=stops_on_overload)
-    summary = summarise(ran.capture, scenario.slo, observer=_observer(ran.capture))
+    ran, itl_ns = _run(
+        deployed, workload, detail, None if to is None else Path(to), stops_on_overload
+    )
+    summary = summarise(ran.capture, scenario.slo, observer=_observer(ran.capture), itl_ns=itl_ns)
     if summary is None:
         raise UsageError("no request was run", where=workload.name)
     intervals: Mapping[str, Interval] = {}
@@ -149,6 +153,31 @@ def compare_runs(
         tables=[comparison_table(found)],
         state="simulated" if "simulated" in states else "measured",
     )
+
+
+def _run(
+    deployed: Deployed, workload: Workload, detail: str, to: Path | None, stops: bool
+) -> tuple[Ran, Mapping[str, float] | None]:
+    """The run, written where asked; statistics of token gaps where its tables do not hold them."""
+    from tokenpath.capture.parquet import write_capture
+    from tokenpath.simulate.recorder_stream import StreamWriter
+    from tokenpath.simulate.token_gaps import TokenGaps
+
+    if detail == "token" and to is not None:
+        with StreamWriter(to, workload.num_requests) as writer:
+            gaps = TokenGaps(workload.num_requests, writer)
+            ran = deployed.run(workload, detail="token", sink=gaps, stops_on_overload=stops)
+            writer.finish(ran.simulated.rows, workload, ran.facts)
+        return ran, gaps.statistics()
+    gaps = TokenGaps(workload.num_requests)
+    if detail == "request":
+        # Shares are made for the gaps between tokens, and not kept.
+        ran = deployed.run(workload, detail="step", sink=gaps, stops_on_overload=stops)
+    else:
+        ran = deployed.run(workload, detail=detail, stops_on_overload=stops)
+    if to is not None:
+        write_capture(ran.capture, to)
+    return ran, gaps.statistics() if detail == "request" else None
 
 
 def _state(capture: Capture) -> str:

@@ -37,7 +37,8 @@ def report_of(
     overload = ran.simulated.overload
     if overload is not None:
         first = overload.sentence[0].upper() + overload.sentence[1:]
-        sentences = (f"{first}. What follows is the run up to then.", *sentences)
+        until = " What follows is the run up to then." if overload.is_stopped else ""
+        sentences = (f"{first}.{until}", *sentences)
     notes = [*_notes(deployed, ran), *story.notes]
     is_sure = deployed.step_model.error is not None and overload is None
     return replace(

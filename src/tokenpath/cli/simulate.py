@@ -17,7 +17,6 @@ from tokenpath.cli.arguments import (
 from tokenpath.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from tokenpath.api.simulate import SimulatedRun
     from tokenpath.core.report import Report
     from tokenpath.simulate.calibrate import CalibratedStepModel
     from tokenpath.simulate.scenario import Scenario
@@ -145,9 +144,9 @@ def run(arguments: argparse.Namespace) -> int:
         num_draws=arguments.draws,
         seed=arguments.seed,
         detail=arguments.detail,
+        to=arguments.to,
         stops_on_overload=not arguments.run_overload,
     )
-    _keep(arguments, done)
     _show(arguments, done.report)
     return 0
 
@@ -204,7 +203,10 @@ def _what_if(arguments: argparse.Namespace) -> int:
             columns=parse_columns(arguments.columns),
         )
     done = second or first
-    _keep(arguments, done)
+    if arguments.to is not None:
+        from tokenpath.capture.parquet import write_capture
+
+        write_capture(done.capture, Path(arguments.to))
     _show(arguments, done.report)
     return 0
 
@@ -275,13 +277,6 @@ def _step_model(arguments: argparse.Namespace) -> CalibratedStepModel | None:
     from tokenpath.simulate.calibrate import read_model
 
     return read_model(arguments.step_model)
-
-
-def _keep(arguments: argparse.Namespace, done: SimulatedRun) -> None:
-    if arguments.to is not None:
-        from tokenpath.capture.parquet import write_capture
-
-        write_capture(done.capture, Path(arguments.to))
 
 
 def _show(arguments: argparse.Namespace, report: Report) -> None:

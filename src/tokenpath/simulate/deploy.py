@@ -48,6 +48,8 @@ class Ran:
     """What happened."""
     capture: Capture
     """The same as tables."""
+    facts: RunFacts
+    """What the tables say of the run beside what happened in it."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class Deployed:
             settings=self.settings(),
         )
         capture = capture_of_run(simulated.rows, workload, facts, tokens=detail == "token")
-        return Ran(simulated, capture)
+        return Ran(simulated, capture, facts)
 
     def cold_start(self) -> ColdStart:
         """What starting a replica takes; its weights are the model's where nothing else is said."""

@@ -90,7 +90,7 @@ def _latency_table(summary: Summary, intervals: Intervals) -> ShownTable:
         columns,
         rows,
         len(rows),
-        note if bounded else "Without intervals: the error of the step model was never measured.",
+        note if bounded else None,
         is_lead=True,
     )
 

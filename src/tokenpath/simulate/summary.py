@@ -6,6 +6,7 @@ the requests does not exceed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,11 +124,12 @@ def summarise(
     slo: Slo | None = None,
     *,
     observer: str = "engine",
-    itl_ns: Float64s | None = None,
+    itl_ns: Mapping[str, float] | None = None,
 ) -> Summary | None:
     """The figures of what `observer` saw; None if it saw no request.
 
-    `itl_ns` are the gaps between tokens where the tables do not hold the tokens or the steps of requests.
+    `itl_ns` are the statistics of the gaps between tokens, where the tables do not hold the tokens or the steps
+    of requests; None: from the tables.
     """
     codes, names = capture.codes("request", "observer")
     if observer not in names:
@@ -143,13 +145,14 @@ def summarise(
     prompt = capture.int64("request", "prompt_tokens", NO_ID)[rows]
     is_done = (at["finished"] != _UNKNOWN) & (at["arrival"] != _UNKNOWN)
     latency = _latencies(at, tokens)
-    gaps = itl_ns if itl_ns is not None else token_gaps_ns(capture, observer)
-    by_latency = {
-        "ttft": latency["ttft"],
-        "tpot": latency["tpot"],
-        "itl": gaps,
-        "e2e": latency["e2e"],
+    latency["itl"] = np.empty(0) if itl_ns else token_gaps_ns(capture, observer)
+    found = {
+        name: statistics(values[~np.isnan(values)])
+        for name, values in latency.items()
+        if not np.isnan(values).all()
     }
+    if itl_ns:
+        found["itl"] = dict(itl_ns)
     seen = [values[values != _UNKNOWN] for values in at.values()]
     begin = int(seen[0].min()) if len(seen[0]) else 0
     end = max((int(values.max()) for values in seen if len(values)), default=begin)
@@ -160,11 +163,7 @@ def summarise(
         num_requests=len(rows),
         num_finished=int(is_done.sum()),
         duration_ns=end - begin,
-        latency_ns={
-            name: statistics(values[~np.isnan(values)])
-            for name, values in by_latency.items()
-            if not np.isnan(values).all()
-        },
+        latency_ns={name: found[name] for name in LATENCIES if name in found},
         requests_per_s=float(is_done.sum()) / seconds,
         output_tokens_per_s=float(tokens[tokens > 0].sum()) / seconds,
         input_tokens_per_s=float(prompt[is_done & (prompt > 0)].sum()) / seconds,
