@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpath.simulate.workload.arrivals import NS_PER_S
 from tokenpath.simulate.workload.transform import select
@@ -53,24 +54,62 @@ class ReuseFacts:
     """Hit rate and size by how long content is kept; empty where all requests come at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """Every granule of every request; arrays have one entry each, in the order of `Workload.hashes`."""
+
+    owner: Int64s
+    """Its request."""
+    place: Int64s
+    """Its number in the request."""
+    by_id: Int64s
+    """Order by id, and by request within an id."""
+    is_again: NDArray[np.bool_]
+    """In that order: whether the use before is of the same id."""
+    previous: Int64s
+    """The request that had it before; -1 for the first."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> _Uses:
+        """The uses of a workload in order of time."""
+        counts = np.diff(workload.hash_start)
+        owner = np.repeat(np.arange(workload.num_requests), counts)
+        place = np.arange(len(workload.hashes)) - np.repeat(workload.hash_start[:-1], counts)
+        # Requests ascend in the table, so a stable sort by id keeps them in order.
+        by_id = np.argsort(workload.hashes, kind="stable")
+        ids = workload.hashes[by_id]
+        is_again = np.zeros(len(ids), bool)
+        np.equal(ids[1:], ids[:-1], out=is_again[1:])
+        again = np.flatnonzero(is_again)
+        previous = np.full(len(ids), -1, np.int64)
+        previous[by_id[again]] = owner[by_id[again - 1]]
+        return cls(owner, place, by_id, is_again, previous)
+
+
 def matches(workload: Workload) -> Matches:
     """Leading granules of each prompt that requests of lower index had. Order of index is order of time."""
-    count = workload.num_requests
-    counts = np.diff(workload.hash_start)
-    owner = np.repeat(np.arange(count), counts)
-    place = np.arange(len(workload.hashes)) - np.repeat(workload.hash_start[:-1], counts)
-    previous = _previous_use(workload.hashes, owner)
+    return _matches(workload, _Uses.of(workload))
+
+
+def _matches(workload: Workload, uses: _Uses) -> Matches:
     granules_of_prompt = -(-workload.prompt_tokens // workload.hash_granule_tokens)
-    is_missing = (previous < 0) | (place >= granules_of_prompt[owner])
     # The run of known granules ends at the first missing one: a hole ends it for every engine.
-    granules = np.minimum(counts, granules_of_prompt)
-    misses = np.flatnonzero(is_missing)
-    np.minimum.at(granules, owner[misses], place[misses])
-    parent = np.full(count, -1, np.int64)
+    granules = np.minimum(np.diff(workload.hash_start), granules_of_prompt)
+    _cut_at(granules, uses, np.flatnonzero(uses.previous < 0))
+    parent = np.full(workload.num_requests, -1, np.int64)
     some = np.flatnonzero(granules)
-    parent[some] = previous[workload.hash_start[some] + granules[some] - 1]
+    parent[some] = uses.previous[workload.hash_start[some] + granules[some] - 1]
     tokens = np.minimum(granules * workload.hash_granule_tokens, workload.prompt_tokens)
     return Matches(granules, tokens, parent)
+
+
+def _cut_at(granules: Int64s, uses: _Uses, missing: Int64s) -> None:
+    """Shorten each request's run to before its first missing granule; `missing` ascends."""
+    owner = uses.owner[missing]
+    is_first = np.ones(len(owner), bool)
+    np.not_equal(owner[1:], owner[:-1], out=is_first[1:])
+    at = missing[is_first]
+    granules[uses.owner[at]] = np.minimum(granules[uses.owner[at]], uses.place[at])
 
 
 def reuse_facts(workload: Workload) -> ReuseFacts | None:
@@ -78,7 +117,8 @@ def reuse_facts(workload: Workload) -> ReuseFacts | None:
     if not len(workload.hashes):
         return None
     ordered = in_order_of_time(workload)
-    found = matches(ordered)
+    uses = _Uses.of(ordered)
+    found = _matches(ordered, uses)
     prompt = int(ordered.prompt_tokens.sum())
     hit = found.granules > 0
     whole = int((ordered.prompt_tokens + ordered.output_tokens).sum())
@@ -87,7 +127,7 @@ def reuse_facts(workload: Workload) -> ReuseFacts | None:
         share_of_requests=float(hit.mean()),
         mean_match_tokens=float(found.tokens[hit].mean()) if hit.any() else 0.0,
         unique_tokens=whole - int(found.tokens.sum()),
-        kept_for=_kept_for(ordered, found, prompt),
+        kept_for=_kept_for(ordered, uses, found, prompt),
     )
 
 
@@ -98,39 +138,25 @@ def in_order_of_time(workload: Workload) -> Workload:
     return select(workload, np.argsort(workload.arrival_ns, kind="stable"))
 
 
-def _previous_use(ids: Int64s, owner: Int64s) -> Int64s:
-    """The request that had each id before; -1 for the first."""
-    order = np.argsort(ids, kind="stable")
-    sorted_ids = ids[order]
-    previous = np.full(len(ids), -1, np.int64)
-    again = np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1]) + 1
-    previous[order[again]] = owner[order[again - 1]]
-    return previous
-
-
-def _kept_for(workload: Workload, found: Matches, prompt: int) -> tuple[KeptFor, ...]:
+def _kept_for(workload: Workload, uses: _Uses, found: Matches, prompt: int) -> tuple[KeptFor, ...]:
     """Denning's working set: a granule is there while its last use is at most so long ago."""
-    counts = np.diff(workload.hash_start)
-    owner = np.repeat(np.arange(workload.num_requests), counts)
-    place = np.arange(len(workload.hashes)) - np.repeat(workload.hash_start[:-1], counts)
-    at = workload.arrival_ns[owner] / NS_PER_S
-    span = float(at.max() - at.min())
+    at = workload.arrival_ns[uses.owner] / NS_PER_S
+    last = float(at.max())
+    span = last - float(at.min())
     if span <= 0:
         return ()
-    previous = _previous_use(workload.hashes, owner)
-    age = np.where(previous >= 0, at - workload.arrival_ns[previous] / NS_PER_S, np.inf)
+    age = np.where(uses.previous >= 0, at - workload.arrival_ns[uses.previous] / NS_PER_S, np.inf)
     # Time to the next use, or to the end: how long a granule is held for nothing.
-    order = np.lexsort((owner, workload.hashes))
-    is_last = np.append(workload.hashes[order][1:] != workload.hashes[order][:-1], True)
-    until = np.empty(len(order))
-    until[order] = np.where(is_last, at.max(), np.append(at[order][1:], 0.0)) - at[order]
+    ordered = at[uses.by_id]
+    until = (
+        np.where(np.append(~uses.is_again[1:], True), last, np.append(ordered[1:], 0.0)) - ordered
+    )
     rows = []
     for keep_s in KEEP_TIMES_S:
         if keep_s > span:
             break
         granules = found.granules.copy()
-        gone = np.flatnonzero((age > keep_s) & (place < granules[owner]))
-        np.minimum.at(granules, owner[gone], place[gone])
+        _cut_at(granules, uses, np.flatnonzero(age > keep_s))
         tokens = np.minimum(granules * workload.hash_granule_tokens, workload.prompt_tokens)
         held = float(np.minimum(until, keep_s).sum()) / span * workload.hash_granule_tokens
         rows.append(KeptFor(keep_s, float(tokens.sum()) / prompt, held))

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenpath.core.errors import UsageError
 from tokenpath.simulate.workload.arrivals import NS_PER_S, check_positive
@@ -81,12 +80,6 @@ def select_content(workload: Workload, index: Int64s) -> Content:
         workload.hashes[np.arange(total) + shift],
         workload.hash_granule_tokens,
     )
-
-
-def has_own_sessions(workload: Workload) -> bool:
-    """Whether no session has two requests."""
-    sessions: NDArray[np.int64] = np.unique(workload.session)
-    return len(sessions) == workload.num_requests
 
 
 def cut_read(read: ReadWorkload, begin_s: float | None, duration_s: float | None) -> ReadWorkload:
