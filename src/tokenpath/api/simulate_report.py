@@ -105,7 +105,8 @@ def _headline(deployed: Deployed, workload: Workload) -> str:
     if scenario.decode_replicas:
         engine += f" ({scenario.replicas} prefill, {scenario.decode_replicas} decode)"
         replicas = ""
-    parts += [f"{replicas}{engine}", f"{workload.num_requests:,} requests, {workload.name}"]
+    counted = "" if "requests" in workload.name else f"{workload.num_requests:,} requests, "
+    parts += [f"{replicas}{engine}", f"{counted}{workload.name}"]
     return " · ".join(parts)
 
 
