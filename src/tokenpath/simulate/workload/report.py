@@ -48,7 +48,7 @@ def report_of_workload(read: ReadWorkload) -> Report:
         dismissed=(),
         notes=notes,
         tables=[table for table in (_lengths(found), _arrivals(found), _reuse(found)) if table],
-        state=found.state if found.state == "synthetic" else "measured",
+        state="measured" if found.state == "measured" else "synthetic",
         facts={
             "workload": found.to_json(),
             "skips": [
