@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -156,6 +157,6 @@ def test_arrivals_until_a_moment_are_the_first_ones(duration: float, seed: int) 
         lambda: times_until_s(AtOnce(), np.random.default_rng(0), 1.0),
     ],
 )
-def test_what_is_no_process_is_refused(make: object) -> None:
+def test_what_is_no_process_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
-        make()  # type: ignore[operator]
+        make()

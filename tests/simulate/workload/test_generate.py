@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -211,6 +212,6 @@ def test_an_empty_workload_is_one() -> None:
         lambda: LoadStage(0, 1),
     ],
 )
-def test_sizes_beyond_all_bounds_are_refused_at_once(make: object) -> None:
+def test_sizes_beyond_all_bounds_are_refused_at_once(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
-        make()  # type: ignore[operator]
+        make()

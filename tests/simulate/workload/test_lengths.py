@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.workload.chance import normal_quantile, normal_share, stream, uniforms
+from tokenpath.simulate.workload.chance import (
+    Purpose,
+    normal_quantile,
+    normal_share,
+    stream,
+    uniforms,
+)
 from tokenpath.simulate.workload.length_fit import fit_lengths, fit_pairs
 from tokenpath.simulate.workload.lengths import (
     BodyAndTail,
@@ -104,7 +111,7 @@ def test_equal_values_share_their_mean_rank(values: list[int]) -> None:
 
 
 def test_fits_find_the_law_that_made_the_lengths() -> None:
-    rng = stream(5, 0)  # type: ignore[arg-type]
+    rng = stream(5, Purpose.PROMPT)
     tokens = Lognormal(700, 0.9).at(uniforms(rng, 20_000))
     found = fit_lengths(tokens)
     assert found.kind == "lognormal"
@@ -185,9 +192,9 @@ def test_processes_as_text(text: str) -> None:
         lambda: Sample((), ()),
         lambda: Sample((0,), (1,)),
         lambda: Pairs(np.empty(0, np.int64), np.empty(0, np.int64)).draw(0, 1),
-        lambda: stream(-1, 0),  # type: ignore[arg-type]
+        lambda: stream(-1, Purpose.PROMPT),
     ],
 )
-def test_impossible_laws_are_refused(make: object) -> None:
+def test_impossible_laws_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
-        make()  # type: ignore[operator]
+        make()
