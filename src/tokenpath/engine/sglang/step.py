@@ -22,7 +22,7 @@ class Step:
         self.decoding: frozenset[Sequence] = frozenset()
         """Those that decode beside prefills."""
         self.decision = NOTHING
-        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._columns: tuple[list[int], ...] = ([], [], [], [], [])
 
     @property
     def sequences_set(self) -> frozenset[Sequence]:
@@ -54,18 +54,25 @@ class Step:
 
     def close(self, preempted: list[int]) -> None:
         """Write the decision."""
-        table = np.array(self._rows, np.int64).reshape(-1, 5)
-        request, kind, computed, tokens, cached = np.ascontiguousarray(table.T)
+        request, kind, computed, tokens, cached = (np.array(c, np.int64) for c in self._columns)
         self.decision = Decision(
             request, kind, computed, tokens, cached, np.array(preempted, np.int64)
         )
 
     def _add(self, s: Sequence, computed: int, tokens: int, cached: int) -> None:
         self.sequences.append(s)
-        self._rows.append((s.request.index, s.kind, computed, tokens, cached))
+        row = (s.request.index, int(s.kind), computed, tokens, cached)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
         s.kind = Kind.RUN
 
     def _add_decodes(self, sequences: list[Sequence]) -> None:
-        for s in sequences:
-            self._add(s, s.committed - 1, 1, 0)
-            self.emits.append(True)
+        request, kind, computed, tokens, cached = self._columns
+        many = len(sequences)
+        self.sequences += sequences
+        self.emits += [True] * many
+        request += [s.request.index for s in sequences]
+        kind += [int(Kind.RUN)] * many
+        computed += [s.committed - 1 for s in sequences]
+        tokens += [1] * many
+        cached += [0] * many

@@ -78,11 +78,11 @@ class BlockManager:
         TensorRT-LLM counts it as shared all the same, and then lacks a block.
         """
         node, found, held = self.root, 0, 0
+        keys = sequence.keys(self.size)
         for place in range(sequence.prompt_len // self.size):
-            key = self.key_of(sequence.request, place, self.size)
-            child = node.children.get(key)
+            child = node.children.get((self.size, keys[place]))
             if child is None:
-                return found, held, (place, key[1])
+                return found, held, (place, keys[place])
             found += 1
             held += child.refs > 0 and place < (sequence.prompt_len - 1) // self.size
             node = child
@@ -193,16 +193,17 @@ class BlockManager:
         return found
 
     def _store(self, sequence: Sequence, num_tokens: int) -> None:
-        node, known = self.root, True
+        node, known, request, keys = self.root, True, sequence.request, sequence.keys(self.size)
         for place in range(self.blocks_for(num_tokens)):
             tokens = min(num_tokens - place * self.size, self.size)
-            key = self.key_of(sequence.request, place, tokens)
+            full = tokens == self.size
+            key = (tokens, keys[place]) if full else self.key_of(request, place, tokens)
             child = node.children.get(key) if known else None
             if child is None:
                 known = False
                 child = sequence.blocks[place]
                 self._detach(child)
-                self._attach(node, child, key, sequence.request, place)
+                self._attach(node, child, key, request, place)
             node = child
 
     def _attach(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenpath.engine.trtllm.blocks import BlockKey, BlockManager
-from tokenpath.engine.trtllm.sequence import Sequence
+from tokenpath.engine.trtllm.sequence import Sequence, State
 from tokenpath.engine.trtllm.settings import TrtllmSettings
 
 
@@ -35,7 +35,7 @@ class CapacityScheduler:
                 break
             if sequence.is_generating:
                 fitting.append(sequence)
-                available -= self._blocks_to_completion(sequence, 0)
+                available -= sequence.most_blocks - len(sequence.blocks)
             else:
                 pending.append(sequence)
         if static and fitting:
@@ -47,17 +47,13 @@ class CapacityScheduler:
                 continue
             if len(fitting) >= limit:
                 break
-            needed = self._blocks_to_completion(sequence, held)
+            # What it will take until its end, without what it shares.
+            needed = sequence.most_blocks - len(sequence.blocks) - held
             if needed > available:
                 break
             fitting.append(sequence)
             available -= needed
         return fitting
-
-    def _blocks_to_completion(self, sequence: Sequence, held: int) -> int:
-        """Blocks that it will take until its end, without the `held` ones that it will share."""
-        total = self._blocks.blocks_for(sequence.prompt_len + sequence.max_new_tokens)
-        return total - len(sequence.blocks) - held
 
     def _max_utilization(self, active: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
         """As many as fit for the next step; where one does not, the last started one is paused."""
@@ -70,7 +66,9 @@ class CapacityScheduler:
         at, end = 0, len(active)
         while at < end:
             sequence = active[at]
-            held, skipped = wait.look(sequence)
+            held, skipped = 0, False
+            if sequence.state is State.CONTEXT:
+                held, skipped = wait.look(sequence)
             if skipped:
                 at += 1
                 continue
@@ -92,13 +90,11 @@ class CapacityScheduler:
 
     def _blocks_next_step(self, sequence: Sequence, held: int) -> int:
         blocks = self._blocks
-        if sequence.is_first_chunk:
-            return blocks.blocks_for(sequence.prompt_len) - held
-        if not sequence.is_generating:
-            return 0
-        left = sequence.max_new_tokens - (sequence.kv_tokens - sequence.prompt_len)
-        steps = min(2 if self._settings.two_step_lookahead else 1, left)
-        return blocks.blocks_for(sequence.kv_tokens + steps) - blocks.blocks_for(sequence.kv_tokens)
+        if sequence.state is State.CONTEXT:
+            return 0 if sequence.blocks else blocks.blocks_for(sequence.prompt_len) - held
+        steps = 2 if self._settings.two_step_lookahead else 1
+        left = sequence.request.prompt_tokens + sequence.asked - sequence.kv_tokens
+        return blocks.blocks_for(sequence.kv_tokens + min(steps, left)) - len(sequence.blocks)
 
 
 class _Waiting:

@@ -31,21 +31,37 @@ class _Step:
         """Times that each had been paused when the step was decided."""
         self.emits: list[bool] = []
         self.is_prompt: list[bool] = []
-        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._columns: tuple[list[int], ...] = ([], [], [], [], [])
         self.decision = NOTHING
 
-    def add(self, s: Sequence, computed: int, tokens: int, cached: int, *, prompt: bool) -> None:
+    def add_prompt(self, s: Sequence, computed: int, tokens: int, cached: int) -> None:
+        """A prompt, or a part of it."""
         self.sequences.append(s)
         self.pauses.append(s.pauses)
         self.emits.append(computed + tokens >= s.prompt_len)
-        self.is_prompt.append(prompt)
-        self._rows.append((s.request.index, s.kind, computed, tokens, cached))
+        self.is_prompt.append(True)
+        row = (s.request.index, int(s.kind), computed, tokens, cached)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
         s.kind = Kind.RUN
+
+    def add_decodes(self, sequences: list[Sequence]) -> None:
+        """One token each, whose place they have already."""
+        request, kind, computed, tokens, cached = self._columns
+        many = len(sequences)
+        self.sequences += sequences
+        self.pauses += [s.pauses for s in sequences]
+        self.emits += [True] * many
+        self.is_prompt += [False] * many
+        request += [s.request.index for s in sequences]
+        kind += [int(Kind.RUN)] * many
+        computed += [s.kv_tokens - 1 for s in sequences]
+        tokens += [1] * many
+        cached += [0] * many
 
     def close(self, preempted: list[int]) -> None:
         """Write the decision."""
-        table = np.array(self._rows, np.int64).reshape(-1, 5)
-        request, kind, computed, tokens, cached = np.ascontiguousarray(table.T)
+        request, kind, computed, tokens, cached = (np.array(c, np.int64) for c in self._columns)
         self.decision = Decision(
             request, kind, computed, tokens, cached, np.array(preempted, np.int64)
         )
@@ -87,7 +103,8 @@ class TrtllmScheduler:
             )
         most = limit - request.prompt_tokens
         asked = max(request.output_tokens, min(s.max_new_tokens or 0, most))
-        self._queue.append(Sequence(request, asked))
+        most_blocks = self.blocks.blocks_for(request.prompt_tokens + asked)
+        self._queue.append(Sequence(request, asked, most_blocks))
 
     def _refuse(self, request: EngineRequest, allowed: str) -> None:
         raise InputError(
@@ -176,9 +193,9 @@ class TrtllmScheduler:
             if not sequence.is_first_chunk or self._fits_now(sequence, reserved):
                 self._run_context(sequence, step)
         for sequence in generating:
-            computed = sequence.kv_tokens
             self.blocks.add_token(sequence)
-            step.add(sequence, computed, 1, 0, prompt=False)
+        step.add_decodes(generating)
+        for sequence in generating:
             self._after_token(sequence)
         if not step.sequences:
             return None
@@ -207,7 +224,7 @@ class TrtllmScheduler:
                 size = self._settings.tokens_per_block
                 sequence.chunk = end // size * size - cached
         sequence.chunk = min(sequence.chunk, sequence.remaining)
-        step.add(sequence, sequence.position, sequence.chunk, cached, prompt=True)
+        step.add_prompt(sequence, sequence.position, sequence.chunk, cached)
         sequence.position += sequence.chunk
         if sequence.remaining == 0:
             sequence.state = State.GENERATION

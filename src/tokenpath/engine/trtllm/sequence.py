@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
+from tokenpath.engine.content import page_keys
 from tokenpath.engine.scheduler import EngineRequest, Kind
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ class Sequence:
     """State of one request. Lengths are tokens from its start."""
 
     __slots__ = (
+        "_keys",
         "asked",
         "blocks",
         "chunk",
         "estimated_reusable",
         "kind",
         "kv_tokens",
+        "most_blocks",
         "num_outputs",
         "pauses",
         "position",
@@ -40,10 +43,13 @@ class Sequence:
         "state",
     )
 
-    def __init__(self, request: EngineRequest, asked: int) -> None:
+    def __init__(self, request: EngineRequest, asked: int, most_blocks: int) -> None:
         self.request = request
         self.asked = asked
         """Tokens that it asks for; what it emits is `request.output_tokens`."""
+        self.most_blocks = most_blocks
+        """Blocks that it has at its end."""
+        self._keys: list[int] | None = None
         self.num_outputs = 0
         """Tokens emitted, without those of a step whose result is not known yet."""
         self.prompt_len = request.prompt_tokens
@@ -63,6 +69,12 @@ class Sequence:
         self.pauses = 0
         """Times that it was paused; the result of a step from before is thrown away."""
 
+    def keys(self, block_tokens: int) -> list[int]:
+        """Content key of each of its full blocks, by place."""
+        if self._keys is None:
+            self._keys = page_keys(self.request, block_tokens).tolist()
+        return self._keys
+
     @property
     def is_first_chunk(self) -> bool:
         """In the context phase, with no blocks yet."""
@@ -71,7 +83,7 @@ class Sequence:
     @property
     def is_generating(self) -> bool:
         """Its prompt is computed and its last token is not known."""
-        return self.state in (State.GENERATION, State.TO_COMPLETE)
+        return self.state is State.GENERATION or self.state is State.TO_COMPLETE
 
     @property
     def is_started(self) -> bool:
@@ -82,11 +94,6 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens of the prompt not computed."""
         return self.prompt_len - self.position
-
-    @property
-    def max_new_tokens(self) -> int:
-        """Tokens that it may emit after `prompt_len`."""
-        return self.asked - (self.prompt_len - self.request.prompt_tokens)
 
     def pause(self) -> None:
         """Start over, with what it has emitted as part of its prompt. Its blocks are gone."""
