@@ -68,6 +68,8 @@ class Library:
     """Where that function lies."""
     owner: object
     """What keeps the code alive."""
+    is_one_piece: bool = False
+    """Whether each function in it is to become part of its callers."""
 
 
 def load(
@@ -195,6 +197,8 @@ def _object_file(library: Library) -> bytes | None:
         if not function.is_declaration:
             is_wanted = function.name == library.native_name
             function.linkage = "external" if is_wanted else "internal"
+            if library.is_one_piece and not is_wanted:
+                function.add_function_attribute("alwaysinline")
     module.get_function(library.native_name).name = _SYMBOL
     machine = _machine()
     options = binding.create_pipeline_tuning_options(speed_level=3)

@@ -146,11 +146,13 @@ def is_reused_first(m: Memory, b: int) -> bool:
 
 def register_blocks(m: Memory, r: int, num_tokens: int) -> None:
     """Make the full blocks of the first `num_tokens` tokens findable."""
-    if m.state[IS_PREFIX_CACHING] == 0:
+    size = m.state[BLOCK_SIZE]
+    registered = m.requests[r, NUM_REGISTERED]
+    if m.state[IS_PREFIX_CACHING] == 0 or num_tokens < (registered + 1) * size:
         return
     slot = m.requests[r, SLOT]
-    full = num_tokens // m.state[BLOCK_SIZE]
-    for i in range(m.requests[r, NUM_REGISTERED], full):
+    full = num_tokens // size
+    for i in range(registered, full):
         at = granule_of(m, r, i)
         b = m.table[slot, i]
         if at >= 0:
@@ -158,8 +160,7 @@ def register_blocks(m: Memory, r: int, num_tokens: int) -> None:
         else:
             link_key(m, b, r, 2 * i + 1)
         note_use(m, b)
-    if full > m.requests[r, NUM_REGISTERED]:
-        m.requests[r, NUM_REGISTERED] = full
+    m.requests[r, NUM_REGISTERED] = full
 
 
 def find_hits(m: Memory, r: int, slot: int, num_tokens: int) -> int:

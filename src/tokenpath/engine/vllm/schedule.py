@@ -147,10 +147,12 @@ def allocate_running(m: Memory, r: int, n: int) -> bool:
     """Blocks for `n` more tokens of a running request, and their content registered; False: too few free."""
     upto = m.requests[r, NUM_COMPUTED] + n
     size = m.state[BLOCK_SIZE]
-    missing = (min(upto, m.state[MAX_MODEL_LEN]) + size - 1) // size - m.requests[r, NUM_HELD]
-    if missing > m.state[NUM_FREE]:
-        return False
-    if missing > 0:
+    room = m.requests[r, NUM_HELD] * size
+    # Most tokens need no block, and a division takes longer than all else here.
+    if upto > room:
+        missing = (min(upto, m.state[MAX_MODEL_LEN]) - room + size - 1) // size
+        if missing > m.state[NUM_FREE]:
+            return False
         take_blocks(m, r, missing)
     register_blocks(m, r, min(upto, num_known_tokens(m, r)))
     return True
