@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.recorded:
         return _what_if(arguments)
-    from tokenpath.api.simulate import simulate
+    from tokenpath.api import simulate
 
     step_model = _step_model(arguments)
     scenario = _scenario(arguments, step_model)
@@ -158,7 +158,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             allowed="simulate compare A B, or simulate with options alone",
             next_step="tokenpath simulate --help",
         )
-    from tokenpath.api.simulate import compare_runs
+    from tokenpath.api import compare_runs
 
     _, first, second = arguments.compared
     with progress_bar() as progress:
@@ -174,7 +174,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _what_if(arguments: argparse.Namespace) -> int:
-    from tokenpath.api.simulate import simulate_from
+    from tokenpath.api import simulate_from
 
     for option in (
         "model",
