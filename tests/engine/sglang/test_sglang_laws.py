@@ -11,7 +11,7 @@ from tokenpath.engine.sglang.scheduler import SglangScheduler
 from tokenpath.engine.sglang.settings import SglangSettings
 
 several = hypothesis_settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -47,10 +47,6 @@ class Audited(SglangScheduler):
         assert cache.free_pages + in_tree + owned == cache.num_pages
         assert self._rows_held == sum(s.holds_row for s in alive)
         assert self._rows_held <= self._settings.max_running_requests
-
-
-def mixable(s: SglangSettings) -> bool:
-    return not s.enable_mixed_chunk or s.chunked_prefill_size is None or s.chunked_prefill_size > 12
 
 
 @several

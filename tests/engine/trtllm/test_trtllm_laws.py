@@ -10,7 +10,7 @@ from tokenpath.engine.scheduler import EngineRequest, Kind
 from tokenpath.engine.trtllm import TrtllmScheduler, TrtllmSettings
 
 several = hypothesis_settings(
-    max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
