@@ -35,7 +35,7 @@ def run_case(
         async_steps=at.engine == "vllm",
         engine_settings=settings,
     )
-    scenario = with_settings(scenario, [f"client.send_ns={front_ns}"])
+    scenario = with_settings(scenario, [f"client.send_ns={front_ns}ns"])
     ran = deploy(scenario, workload, model).run(workload, detail="request", stops_on_overload=False)
     return ran.simulated.rows.requests[0], front_ns
 
