@@ -54,7 +54,7 @@ class WorkRequest:
         granule = position // granule_tokens
         if granule < len(ids):
             return ids[granule] * 64 + position % granule_tokens + 1
-        return -(self.index * POSITIONS + position + 1)
+        return (1 << 50) + self.index * POSITIONS + position
 
 
 @dataclass(frozen=True)
