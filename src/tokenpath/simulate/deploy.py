@@ -25,6 +25,7 @@ from tokenpath.simulate.loop_run import (
     simulate_workload,
 )
 from tokenpath.simulate.memory import MemoryPlan, plan_memory, weight_bytes_per_rank
+from tokenpath.simulate.physics.deployment import ENGINES as KERNEL_SETS
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.model import PhysicsModel, physics_model
 from tokenpath.simulate.recorder import ShareSink
@@ -308,11 +309,11 @@ def find_gpu(name: str) -> Hardware:
 
 
 def _deployment(scenario: Scenario, model: Model, hardware: Hardware) -> Deployment:
-    engine = scenario.engine
     return Deployment(
         model=model,
         hardware=hardware,
-        engine=engine if engine in ("vllm", "sglang", "trtllm") else "vllm",  # type: ignore[arg-type]
+        # The baselines run vLLM's kernels.
+        engine=next((known for known in KERNEL_SETS if known == scenario.engine), "vllm"),
         engine_version=scenario.engine_version,
         tp=scenario.tp,
         pp=scenario.pp,

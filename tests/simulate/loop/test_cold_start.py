@@ -20,7 +20,7 @@ S = 1_000_000_000
 
 
 def _lengths(**settings: object) -> dict[str, int]:
-    found = cold_start(ColdStartSettings(**settings))  # type: ignore[arg-type]
+    found = cold_start(ColdStartSettings(**settings))
     return {part.name: part.end_ns - part.start_ns for part in found.parts}
 
 

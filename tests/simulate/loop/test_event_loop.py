@@ -149,7 +149,10 @@ def test_requests_that_wait_for_ever_are_an_error() -> None:
 @st.composite
 def _workloads(draw: st.DrawFn) -> Workload:
     size = draw(st.integers(1, 25))
-    ints = lambda low, high: st.lists(st.integers(low, high), min_size=size, max_size=size)  # noqa: E731
+
+    def ints(low: int, high: int) -> st.SearchStrategy[list[int]]:
+        return st.lists(st.integers(low, high), min_size=size, max_size=size)
+
     after = [draw(st.sampled_from([-1, *range(index)])) for index in range(size)]
     return workload(
         np.sort(draw(ints(0, 2000))),

@@ -39,18 +39,18 @@ def vllm(num_blocks: int = 60, **more: object) -> Callable[[], Scheduler]:
         max_num_batched_tokens=64,
         max_num_seqs=16,
         max_model_len=200,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     return lambda: VllmScheduler(config, is_compiled=False)
 
 
 def sglang(**more: object) -> Callable[[], Scheduler]:
-    given = SglangSettings(240, 16, 200, chunked_prefill_size=64, **more)  # type: ignore[arg-type]
+    given = SglangSettings(240, 16, 200, chunked_prefill_size=64, **more)
     return lambda: SglangScheduler(given)
 
 
 def trtllm(**more: object) -> Callable[[], Scheduler]:
-    given = TrtllmSettings(60, 200, 4, 16, 128, **more)  # type: ignore[arg-type]
+    given = TrtllmSettings(60, 200, 4, 16, 128, **more)
     return lambda: TrtllmScheduler(given)
 
 
@@ -71,9 +71,10 @@ WAYS = {
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
     size = draw(st.integers(1, 14))
-    column = lambda low, high: draw(  # noqa: E731
-        st.lists(st.integers(low, high), min_size=size, max_size=size)
-    )
+
+    def column(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=size, max_size=size))
+
     groups = column(0, 3)
     hashes = [[group * 100 + number for number in range(6)] for group in groups]
     return workload(
@@ -150,7 +151,7 @@ def test_laws_hold_with_tiers_and_speculation(way: str, load: Workload, seed: in
     tiers = TierSettings((Tier("host", 200, 1e9), Tier("disk", 1000, 1e8)), 1.0)
     speculation = SpeculationSettings(Acceptance((0.7, 0.4)), draft_pass_ns=50.0, seed=seed)
     for more in ({"tiers": tiers}, {"tiers": tiers, "speculation": speculation}):
-        done = simulate_workload(load, [Replica([make()], STEP, how, **more)])  # type: ignore[arg-type]
+        done = simulate_workload(load, [Replica([make()], STEP, how, **more)])
         check(done, load, 240)
 
 

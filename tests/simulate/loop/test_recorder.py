@@ -35,7 +35,7 @@ def _replicas() -> list[Replica]:
 
 
 def _facts(**more: object) -> RunFacts:
-    return RunFacts("test", "vllm", [1000, 1000], **more)  # type: ignore[arg-type]
+    return RunFacts("test", "vllm", [1000, 1000], **more)
 
 
 def test_detail_decides_which_tables_there_are() -> None:

@@ -20,7 +20,7 @@ HOST, DISK = Tier("host", 40, 1e9), Tier("disk", 1000, 1e8, latency_ns=5)
 
 
 def _store(*tiers: Tier, **more: object) -> TierStore:
-    return TierStore(TierSettings(tiers or (HOST, DISK), 1.0, **more))  # type: ignore[arg-type]
+    return TierStore(TierSettings(tiers or (HOST, DISK), 1.0, **more))
 
 
 def test_content_is_found_from_the_start_without_gaps() -> None:

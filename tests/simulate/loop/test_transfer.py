@@ -32,7 +32,7 @@ SLOW = Link("test", 1e9, 0)
 def run(
     load: Workload, num_prefill: int = 1, num_decode: int = 1, link: Link = SLOW, **how: object
 ) -> Simulated:
-    transfer = TransferSettings(link, lambda tokens: float(tokens), **how)  # type: ignore[arg-type]
+    transfer = TransferSettings(link, lambda tokens: float(tokens), **how)
     prefill = [Replica([FirstCome()], curve(10, 1)) for _ in range(num_prefill)]
     decode = [Replica([FirstCome()], curve(20, 1, 1)) for _ in range(num_decode)]
     return simulate_disaggregated(load, prefill, decode, transfer)

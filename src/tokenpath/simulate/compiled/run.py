@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from tokenpath.core.errors import InputError
 from tokenpath.engine.config import EngineConfig
-from tokenpath.engine.scheduler import EngineRequest
+from tokenpath.engine.scheduler import EngineRequest, Scheduler
 from tokenpath.engine.vllm import layout as engine
 from tokenpath.engine.vllm.layout import Int64s
 from tokenpath.engine.vllm.scheduler import check_request
@@ -106,17 +107,20 @@ class CompiledRun:
         )
         self._keeps_shares, self._sink = keeps_shares, sink
         self._taken = _Taken()
-        views = [SchedulerView(state) for state in self._sim.state]
-        self.endpoints = [Endpoint(k, view) for k, view in enumerate(views)]  # type: ignore[arg-type]
+        # Routers do not look inside a scheduler, so its counts are enough.
+        views = [cast("Scheduler", SchedulerView(state)) for state in self._sim.state]
+        self.endpoints = [Endpoint(k, view) for k, view in enumerate(views)]
         """Every scheduler; only its counts can be asked for."""
-        self._advance = self._bound(is_compiled)
+        self._is_compiled = is_compiled
+        self._advance = self._bound()
 
-    def _bound(self, is_compiled: bool) -> Callable[..., int]:
-        if is_compiled:
+    def _bound(self) -> Callable[..., int]:
+        sim = self._sim
+        if self._is_compiled:
             from tokenpath.simulate.compiled.machine_code import load_advance
 
-            return load_advance(self._sim).bind(*self._sim)
-        return lambda op, chosen: entry.advance(op, chosen, *self._sim)
+            return load_advance(sim).bind(*sim)
+        return lambda op, chosen: entry.advance(op, chosen, *sim)
 
     @property
     def num_sent(self) -> int:
@@ -148,7 +152,7 @@ class CompiledRun:
 
     def run(self, watch: Watch | None = None) -> int:
         """Run until nothing is left to happen, or `watch` stops it; the time of the last event, ns."""
-        sim = self._sim
+        run = self._sim.run
         op = chosen = 0
         while True:
             status = self._advance(op, chosen)
@@ -158,13 +162,13 @@ class CompiledRun:
             if status == at.ROUTE:
                 op, chosen = at.ROUTE, self._route()
             elif status == at.LOOK:
-                request, now_ns = int(sim.run[at.RUN_ASKED_REQUEST]), int(sim.run[at.RUN_NOW])
+                request, now_ns = int(run[at.RUN_ASKED_REQUEST]), int(run[at.RUN_NOW])
                 if watch is not None and watch.must_stop(request, now_ns):
                     break
             else:
                 self._take()
         self._take()
-        return int(sim.run[at.RUN_NOW])
+        return int(run[at.RUN_NOW])
 
     def _route(self) -> int:
         sim = self._sim
@@ -188,16 +192,21 @@ class CompiledRun:
                 self._taken.shares.append(shares)
             else:
                 self._sink.write(shares, sim.steps[shares.step - first, at.STEP_END])
-        self._taken.steps.append(sim.steps[:num_steps].copy())
+        self._taken.steps.append(sim.steps[:num_steps])
+        # The rows stay where they are; the loop goes on in another buffer.
+        self._sim = sim._replace(steps=np.empty_like(sim.steps))
+        self._advance = self._bound()
         sim.run[at.RUN_STEP_BASE] = first + num_steps
         sim.run[at.RUN_STEPS] = sim.run[at.RUN_SHARES] = 0
 
     def rows(self) -> RunRows:
         """What happened."""
-        steps = np.concatenate(self._taken.steps)
-        columns = [np.ascontiguousarray(steps[:, i]) for i in range(at.STEP_FEATURES)]
+        taken = self._taken.steps
+        columns = [
+            np.concatenate([steps[:, i] for steps in taken]) for i in range(at.STEP_FEATURES)
+        ]
         endpoint, decided, start, end, running, queued, preempted, used = columns
-        features = np.ascontiguousarray(steps[:, at.STEP_FEATURES :])
+        features = np.concatenate([steps[:, at.STEP_FEATURES :] for steps in taken])
         is_kept = self._keeps_shares and self._sink is None
         return RunRows(
             requests=(self._request_rows(),),
