@@ -20,6 +20,7 @@ def run(
     hashes: Int64s,
     waiting: Int64s,
     blocks: Int64s,
+    scores: Int64s,
     buckets: Int64s,
     table: Int64s,
     evictable: Int64s,
@@ -27,7 +28,9 @@ def run(
     batches: Int64s,
 ) -> int:
     """Do what `op` says: a request arrives, a step is decided, a step has run."""
-    m = Memory(state, requests, hashes, waiting, blocks, buckets, table, evictable, lists, batches)
+    m = Memory(
+        state, requests, hashes, waiting, blocks, scores, buckets, table, evictable, lists, batches
+    )
     if op == OP_ADD:
         append_waiting(m, a)
         return 0

@@ -36,7 +36,7 @@ from tokenpath.engine.vllm.layout import (
 def note_use(m: Memory, b: int) -> None:
     """A request computed this content, or hit it."""
     if m.state[EVICTION] != LRU:
-        m.blocks[b, USES] += 1
+        m.scores[b, USES] += 1
 
 
 def note_release(m: Memory, b: int, i: int, held: int) -> None:
@@ -45,14 +45,14 @@ def note_release(m: Memory, b: int, i: int, held: int) -> None:
         return
     m.blocks[b, RELEASED_NS] = m.state[NOW_NS]
     m.state[RELEASES] += 1
-    m.blocks[b, SCORE_ORDER] = m.state[RELEASES]
+    m.scores[b, SCORE_ORDER] = m.state[RELEASES]
     if m.state[EVICTION] == LFU:
-        m.blocks[b, SCORE] = m.blocks[b, USES]
+        m.scores[b, SCORE] = m.scores[b, USES]
     elif m.state[EVICTION] == COST:
         first = i * m.state[BLOCK_SIZE]
         last = held * m.state[BLOCK_SIZE]
         cost = (last - first) * m.state[COST_TOKENS] + (last * last - first * first) // 2
-        m.blocks[b, SCORE] = m.state[EVICTION_CLOCK] + m.blocks[b, USES] * cost
+        m.scores[b, SCORE] = m.state[EVICTION_CLOCK] + m.scores[b, USES] * cost
 
 
 def is_expired(m: Memory, b: int) -> bool:
@@ -64,15 +64,15 @@ def is_expired(m: Memory, b: int) -> bool:
 
 def is_lost_before(m: Memory, a: int, b: int) -> bool:
     """Whether block `a` is lost before block `b`."""
-    if m.blocks[a, SCORE] != m.blocks[b, SCORE]:
-        return m.blocks[a, SCORE] < m.blocks[b, SCORE]
-    return m.blocks[a, SCORE_ORDER] < m.blocks[b, SCORE_ORDER]
+    if m.scores[a, SCORE] != m.scores[b, SCORE]:
+        return m.scores[a, SCORE] < m.scores[b, SCORE]
+    return m.scores[a, SCORE_ORDER] < m.scores[b, SCORE_ORDER]
 
 
 def place_evictable(m: Memory, at: int, b: int) -> None:
     """Put a block at a place of the heap."""
     m.evictable[at] = b
-    m.blocks[b, HEAP_PLACE] = at
+    m.scores[b, HEAP_PLACE] = at
 
 
 def raise_evictable(m: Memory, at: int) -> None:
@@ -114,7 +114,7 @@ def push_evictable(m: Memory, b: int) -> None:
 
 def drop_evictable(m: Memory, b: int) -> None:
     """A free block with content is held again."""
-    at = m.blocks[b, HEAP_PLACE]
+    at = m.scores[b, HEAP_PLACE]
     last = m.state[NUM_EVICTABLE] - 1
     m.state[NUM_EVICTABLE] = last
     if at == last:
@@ -122,13 +122,13 @@ def drop_evictable(m: Memory, b: int) -> None:
     moved = m.evictable[last]
     place_evictable(m, at, moved)
     raise_evictable(m, at)
-    sink_evictable(m, m.blocks[moved, HEAP_PLACE])
+    sink_evictable(m, m.scores[moved, HEAP_PLACE])
 
 
 def pop_evictable(m: Memory) -> int:
     """The free block whose content is lost now."""
     b = m.evictable[0]
     drop_evictable(m, b)
-    m.state[EVICTION_CLOCK] = m.blocks[b, SCORE] if m.state[EVICTION] == COST else 0
-    m.blocks[b, USES] = 0
+    m.state[EVICTION_CLOCK] = m.scores[b, SCORE] if m.state[EVICTION] == COST else 0
+    m.scores[b, USES] = 0
     return b

@@ -36,11 +36,14 @@ def granule_of(m: Memory, r: int, i: int) -> int:
 
 
 def bucket_of(m: Memory, content: int, place: int) -> int:
-    """Bucket of a key. No product leaves int64, so Python and machine code agree."""
-    low = (content ^ (content >> 32)) & 0x7FFFFFFF
-    mixed = low * 0x9E3779B1 + place * 0x85EBCA6B
+    """Bucket of a key. Places that follow each other under one content fall into buckets side by side.
+
+    No product leaves int64, so Python and machine code agree.
+    """
+    low = ((content ^ (content >> 32)) & 0x7FFFFFFF) ^ ((place & 1) * 0x2545F491)
+    mixed = low * 0x9E3779B1
     mixed = ((mixed ^ (mixed >> 29)) & 0x7FFFFFFF) * 0xC2B2AE35
-    return (mixed >> 20) & m.state[BUCKET_MASK]
+    return ((mixed >> 20) + (place >> 1)) & m.state[BUCKET_MASK]
 
 
 def link_key(m: Memory, b: int, content: int, place: int) -> None:

@@ -92,11 +92,14 @@ FREE_PREV = 4
 CHAIN_NEXT = 5
 CHAIN_PREV = 6
 RELEASED_NS = 7
-USES = 8
-SCORE = 9
-SCORE_ORDER = 10
-HEAP_PLACE = 11
-NUM_BLOCK_FIELDS = 12
+NUM_BLOCK_FIELDS = 8
+
+# scores[b, ...]
+USES = 0
+SCORE = 1
+SCORE_ORDER = 2
+HEAP_PLACE = 3
+NUM_SCORE_FIELDS = 4
 
 # buckets[h, ...]
 HEAD, TAIL = 0, 1
@@ -136,7 +139,9 @@ class Memory(NamedTuple):
     waiting: Int64s
     """[capacity] a binary heap of waiting requests, first to serve first."""
     blocks: Int64s
-    """[num_blocks, NUM_BLOCK_FIELDS]."""
+    """[num_blocks, NUM_BLOCK_FIELDS]; a block is one line of the processor's cache."""
+    scores: Int64s
+    """[num_blocks, NUM_SCORE_FIELDS] what blocks are worth, where the policy is not LRU."""
     buckets: Int64s
     """[power of two, 2] first and last block whose key falls there, oldest first."""
     table: Int64s

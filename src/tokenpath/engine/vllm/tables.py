@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tokenpath.engine.config import EVICTIONS, EngineConfig
@@ -10,12 +12,14 @@ from tokenpath.engine.vllm import layout as at
 from tokenpath.engine.vllm.versions import rules_of
 
 _FIRST_CAPACITY = 64
+_LINE_BYTES = 64
 
 
 def memory_for(config: EngineConfig) -> at.Memory:
     """A scheduler without requests."""
-    num_buckets = 1 << (2 * config.num_blocks - 1).bit_length()
-    blocks = np.zeros((config.num_blocks, at.NUM_BLOCK_FIELDS), np.int64)
+    num_buckets = 1 << (config.num_blocks - 1).bit_length()
+    num_scored = config.num_blocks if config.eviction in ("lfu", "cost", "ttl") else 1
+    blocks = aligned_zeros(config.num_blocks, at.NUM_BLOCK_FIELDS)
     blocks[:, at.PLACE] = -1
     blocks[:, at.FREE_NEXT] = np.arange(1, config.num_blocks + 1)
     blocks[:, at.FREE_PREV] = np.arange(-1, config.num_blocks - 1)
@@ -30,9 +34,10 @@ def memory_for(config: EngineConfig) -> at.Memory:
         hashes=np.zeros(_FIRST_CAPACITY, np.int64),
         waiting=np.zeros(_FIRST_CAPACITY, np.int64),
         blocks=blocks,
+        scores=np.zeros((num_scored, at.NUM_SCORE_FIELDS), np.int64),
         buckets=np.zeros((num_buckets, 2), np.int64),
         table=table,
-        evictable=np.zeros(config.num_blocks, np.int64),
+        evictable=np.zeros(num_scored, np.int64),
         lists=lists,
         batches=np.zeros((2, config.max_num_seqs, at.NUM_BATCH_FIELDS), np.int64),
     )
@@ -70,6 +75,14 @@ def _state_for(config: EngineConfig, num_buckets: int) -> Int64s:
     state[at.NUM_SLOTS_FREE] = config.max_num_seqs
     state[at.BUCKET_MASK] = num_buckets - 1
     return state
+
+
+def aligned_zeros(*shape: int) -> Int64s:
+    """Zeros that start where a line of the processor's cache starts, as numpy's need not."""
+    size = math.prod(shape)
+    whole = np.zeros(size + _LINE_BYTES // 8, np.int64)
+    first = -whole.ctypes.data % _LINE_BYTES // 8
+    return whole[first : first + size].reshape(shape)
 
 
 def grown(array: Int64s, length: int) -> Int64s:

@@ -9,7 +9,7 @@ import numpy as np
 from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.vllm import layout as engine
 from tokenpath.engine.vllm.layout import Int64s
-from tokenpath.engine.vllm.tables import memory_for
+from tokenpath.engine.vllm.tables import aligned_zeros, memory_for
 from tokenpath.simulate.compiled import layout as at
 from tokenpath.simulate.loop import JOIN
 from tokenpath.simulate.replica import ReplicaSettings
@@ -67,6 +67,7 @@ def sim_for(
         hashes=np.append(workload.hashes, 0),
         waiting=np.zeros((num_replicas, max(size, 1)), np.int64),
         blocks=_for_each(one.blocks, num_replicas),
+        scores=_for_each(one.scores, num_replicas),
         buckets=_for_each(one.buckets, num_replicas),
         table=np.zeros((num_replicas, *one.table.shape), np.int64),
         evictable=_for_each(one.evictable, num_replicas),
@@ -119,7 +120,9 @@ def _requests(workload: Workload) -> Int64s:
 
 
 def _for_each(array: Int64s, count: int) -> Int64s:
-    return np.repeat(array[np.newaxis], count, axis=0)
+    result = aligned_zeros(count, *array.shape)
+    result[:] = array
+    return result
 
 
 def _floats(values: object) -> at.Float64s:

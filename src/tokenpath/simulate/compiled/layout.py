@@ -139,6 +139,7 @@ class Sim(NamedTuple):
     """Of all replicas."""
     waiting: Int64s
     blocks: Int64s
+    scores: Int64s
     buckets: Int64s
     table: Int64s
     evictable: Int64s
@@ -155,6 +156,7 @@ def memory_of(s: Sim, k: int) -> Memory:
         s.hashes,
         s.waiting[k],
         s.blocks[k],
+        s.scores[k],
         s.buckets[k],
         s.table[k],
         s.evictable[k],
