@@ -48,6 +48,7 @@ _CLASS_SLASHES = 3
 _RELEASE = 0.6
 """Spread of a release's own scales over that of a class."""
 _STEP = 0.04
+_MOST_MOVE = 0.7
 MAX_CONCURRENCY = 256
 PER_CELL = 16
 
@@ -78,6 +79,28 @@ def training_cases(
         ordered = sorted(groups[cell], key=lambda c: hashlib.sha1(c.run.encode()).hexdigest())
         cases += ordered[:per_class] if sample else ordered
     return [c for c in cases if c.family != without]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The problem near a point: jacobian x move = target, least squares."""
+
+    active: list[str]
+    """Parameters of the first columns; those of the cells follow, four each."""
+    base: np.ndarray
+    """Errors at the point."""
+    jacobian: np.ndarray
+    """Rows of the residuals, then of the priors."""
+    target: np.ndarray
+    """The same rows."""
+
+    def solve(self, keep: np.ndarray | None) -> np.ndarray:
+        """The move of least squares; of the rows in the mask `keep` alone."""
+        rows, goal = self.jacobian, self.target
+        if keep is not None:
+            rows, goal = rows[keep], goal[keep]
+        move, *_ = np.linalg.lstsq(rows, goal, rcond=None)
+        return np.asarray(move)
 
 
 class Problem:
@@ -127,10 +150,8 @@ class Problem:
         predicted = np.array([out[i].get(m, np.nan) for i, m, _ in self.rows])
         return np.log(predicted / self.measured)
 
-    def step(
-        self, logs: dict[str, float], cells: np.ndarray, say: bool
-    ) -> tuple[dict[str, float], np.ndarray, float]:
-        """One damped Gauss-Newton step."""
+    def linearise(self, logs: dict[str, float], cells: np.ndarray) -> Linear:
+        """Weighted residuals, priors and their slopes at a point."""
         base = self.errors(logs, cells)
         scaled = base / self.sigma
         weight = (_FREEDOM + 1) / (_FREEDOM + scaled**2)
@@ -163,16 +184,17 @@ class Problem:
             mean, spread = prior(name)
             target[size + k] = -(logs.get(name, mean) - mean) / spread
         target[size + num :] = -(cells / self.spreads).ravel()
-        move, *_ = np.linalg.lstsq(jacobian, target, rcond=None)
-        best = (logs, cells, self._objective(base, logs, cells))
+        return Linear(active, base, jacobian, target)
+
+    def step(
+        self, logs: dict[str, float], cells: np.ndarray, say: bool
+    ) -> tuple[dict[str, float], np.ndarray, float]:
+        """One damped Gauss-Newton step."""
+        linear = self.linearise(logs, cells)
+        move = linear.solve(None)
+        best = (logs, cells, self._objective(linear.base, logs, cells))
         for share in (1.0, 0.5, 0.25, 0.1):
-            trial = dict(logs)
-            for k, name in enumerate(active):
-                trial[name] = logs.get(name, prior(name)[0]) + share * float(
-                    np.clip(move[k], -0.7, 0.7)
-                )
-            delta = np.clip(move[num:], -0.7, 0.7).reshape(cells.shape)
-            trial_cells = cells + share * delta
+            trial, trial_cells = self._moved(logs, cells, linear, share * move)
             value = self._objective(self.errors(trial, trial_cells), trial, trial_cells)
             if value < best[2]:
                 best = (trial, trial_cells, value)
@@ -180,6 +202,31 @@ class Problem:
         if say:
             print(f"  objective {best[2]:.1f}", flush=True)
         return best
+
+    def leave_out(self, fit: Fit) -> dict[str, Fit]:
+        """By family: the fit without its runs, by the linear problem at the fit with their rows taken out."""
+        cells = np.array([fit.cells.get(n, [0.0] * len(SCALES)) for n in self.cell_names])
+        linear = self.linearise(fit.logs, cells)
+        families = np.array([self.cases[i].family for i in self.row_case])
+        found = {}
+        for family in sorted(set(families.tolist())):
+            keep = np.concatenate(
+                [families != family, np.ones(len(linear.target) - len(families), dtype=bool)]
+            )
+            logs, moved = self._moved(fit.logs, cells, linear, linear.solve(keep))
+            own = {key for case in self.cases if case.family == family for key in case.classes}
+            other = self._fit(logs, moved, [])
+            found[family] = Fit(other.logs, {n: v for n, v in other.cells.items() if n not in own})
+        return found
+
+    def _moved(
+        self, logs: dict[str, float], cells: np.ndarray, linear: Linear, move: np.ndarray
+    ) -> tuple[dict[str, float], np.ndarray]:
+        bounded = np.clip(move, -_MOST_MOVE, _MOST_MOVE)
+        trial = dict(logs)
+        for k, name in enumerate(linear.active):
+            trial[name] = logs.get(name, prior(name)[0]) + float(bounded[k])
+        return trial, cells + bounded[len(linear.active) :].reshape(cells.shape)
 
     def _is_release(self) -> np.ndarray:
         return np.array([name.count("/") > _CLASS_SLASHES for name in self.cell_names], dtype=bool)
@@ -253,6 +300,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--without", help="model family to leave out")
+    parser.add_argument("--leave-out", type=Path, help="folder for raw-FAMILY.json, from --start")
     parser.add_argument("--start", type=Path, help="fit to start from")
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument(
@@ -267,6 +315,11 @@ def main() -> None:
         entry = json.loads(args.start.read_text("utf-8"))
         known = set(parameter_names())
         start = Fit({n: v for n, v in entry["logs"].items() if n in known}, entry["cells"])
+    if args.leave_out:
+        for family, other in problem.leave_out(start or Fit({})).items():
+            _write(args.leave_out / f"raw-{family}.json", other)
+        print(f"{time.perf_counter() - began:.0f} s")
+        return
     fit = problem.solve(args.iterations, start, checkpoint=args.out)
     _write(args.out, fit)
     print(f"{time.perf_counter() - began:.0f} s")
