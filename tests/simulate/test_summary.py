@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tokenpath.capture.capture import Capture, build_table
@@ -97,6 +98,21 @@ def test_a_percentile_is_a_value_that_occurs() -> None:
     values = np.arange(1.0, 101.0)
     assert statistics(values) == {"mean": 50.5, "p50": 50, "p90": 90, "p99": 99}
     assert statistics(np.array([7.0])) == {"mean": 7, "p50": 7, "p90": 7, "p99": 7}
+
+
+def test_cache_and_preemptions_are_the_engines_whoever_looks() -> None:
+    both = capture()
+    client = {
+        "source_id": np.zeros(3, np.int32),
+        "request_id": ["a", "b", "c"],
+        "observer": ["client"] * 3,
+        "arrival_ns": np.array([0, 10, 20]) * MS,
+        "finished_ns": np.array([9, 50, 40]) * MS,
+        "prompt_tokens": np.array([100, 50, 50]),
+    }
+    rows = pa.concat_tables([both["request"], build_table("request", client)])
+    found = summarise(both.replace({"request": rows}), observer="client")
+    assert (found.cached_share, found.num_preemptions) == (pytest.approx(0.25), 3)
 
 
 def test_no_such_observer_is_no_summary() -> None:

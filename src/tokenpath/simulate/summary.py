@@ -157,6 +157,9 @@ def summarise(
     begin = int(seen[0].min()) if len(seen[0]) else 0
     end = max((int(values.max()) for values in seen if len(values)), default=begin)
     load = _load(capture, end - begin)
+    # Only the engine knows of its cache and of preemptions.
+    is_engine = codes == names.index("engine") if "engine" in names else codes == -1
+    inside = np.flatnonzero(is_engine) if is_engine.any() else rows
     seconds = max(end - begin, 1) / NS_PER_S
     is_met = _meets(latency, is_done, slo)
     return Summary(
@@ -169,8 +172,8 @@ def summarise(
         input_tokens_per_s=float(prompt[is_done & (prompt > 0)].sum()) / seconds,
         goodput_per_s=None if is_met is None else float(is_met.sum()) / seconds,
         slo_share=None if is_met is None else float(is_met.mean()),
-        num_preemptions=_sum_known(capture.int64("request", "num_preemptions", NO_ID)[rows]),
-        cached_share=_cached_share(capture, rows, prompt),
+        num_preemptions=_sum_known(capture.int64("request", "num_preemptions", NO_ID)[inside]),
+        cached_share=_cached_share(capture, inside),
         mean_kv_share=load.mean_kv,
         max_kv_share=load.max_kv,
         mean_running=load.mean_running,
@@ -252,7 +255,8 @@ def _sum_known(values: Int64s) -> int | None:
     return int(known.sum()) if len(known) else None
 
 
-def _cached_share(capture: Capture, rows: Int64s, prompt: Int64s) -> float | None:
+def _cached_share(capture: Capture, rows: Int64s) -> float | None:
+    prompt = capture.int64("request", "prompt_tokens", NO_ID)[rows]
     cached = capture.int64("request", "cached_tokens", NO_ID)[rows]
     known = (cached >= 0) & (prompt > 0)
     return float(cached[known].sum() / prompt[known].sum()) if known.any() else None
