@@ -76,3 +76,10 @@ def test_arrays_of_other_types_cannot_be_bound(modules):
         load(modules).bind(np.arange(5, dtype=np.int32))
     with pytest.raises(TypeError, match="contiguous"):
         load(modules).bind(np.arange(10)[::2])
+
+
+def test_whether_it_has_to_be_compiled_can_be_asked_before(modules):
+    assert not compile_modules.are_kept(modules, SIGNATURE)
+    load(modules)
+    assert compile_modules.are_kept(modules, SIGNATURE)
+    assert not compile_modules.are_kept(modules, ("int64", "int32:1"))

@@ -19,6 +19,7 @@ from tokenpath.capture.machine_code import (
     Library,
     MachineCode,
     Overload,
+    is_kept,
     library_of,
     load,
     numba_type,
@@ -33,9 +34,19 @@ def load_modules(
     `modules` must hold every function that it calls, directly or not, and `entry` itself. No two different
     functions or constants of them may share a name.
     """
-    sources = [Path(__file__), *(Path(inspect.getfile(module)) for module in modules)]
-    name = modules[-1].__name__.rsplit(".", 1)[-1]
+    name, sources = _name_and_sources(modules)
     return load(name, signature, sources, lambda: compile_modules(entry, modules, signature))
+
+
+def are_kept(modules: Sequence[ModuleType], signature: tuple[str, ...]) -> bool:
+    """Whether `load_modules` would find finished code, and not have to compile for half a minute."""
+    name, sources = _name_and_sources(modules)
+    return is_kept(name, signature, sources)
+
+
+def _name_and_sources(modules: Sequence[ModuleType]) -> tuple[str, list[Path]]:
+    sources = [Path(__file__), *(Path(inspect.getfile(module)) for module in modules)]
+    return modules[-1].__name__.rsplit(".", 1)[-1], sources
 
 
 def compile_modules(

@@ -82,7 +82,7 @@ def load(
 
     `sources` are the files that the code is made of; a change of any of them is another code.
     """
-    path = cache_folder() / f"{name}-{_key(signature, sources)}.o"
+    path = _path_of(name, signature, sources)
     code = _read(path)
     if code is None:
         library = compile_now()
@@ -91,6 +91,15 @@ def load(
             return MachineCode(library.address, library.owner, signature)
         _write(path, code)
     return _link(code, signature)
+
+
+def is_kept(name: str, signature: tuple[str, ...], sources: Sequence[Path]) -> bool:
+    """Whether `load` would find finished code, and not have to compile."""
+    return _path_of(name, signature, sources).exists()
+
+
+def _path_of(name: str, signature: tuple[str, ...], sources: Sequence[Path]) -> Path:
+    return cache_folder() / f"{name}-{_key(signature, sources)}.o"
 
 
 def load_loop(function: Callable[..., object], signature: tuple[str, ...]) -> MachineCode:

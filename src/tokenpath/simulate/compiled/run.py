@@ -25,6 +25,9 @@ from tokenpath.simulate.router import Endpoint, LeastLoad, RoundRobin, Router
 from tokenpath.simulate.step_model import StepCurve
 from tokenpath.simulate.workload.workload import Workload
 
+COMPILE_FROM_ENTRIES = 200_000
+"""Fewer tokens take less time in Python (some 0.1 ms each) than compiling takes (about 20 s, once a machine)."""
+
 
 @dataclass(frozen=True)
 class SchedulerView:
@@ -77,12 +80,12 @@ class CompiledRun:
         look_every: int = 0,
         keeps_shares: bool = False,
         sink: ShareSink | None = None,
-        is_compiled: bool = True,
+        is_compiled: bool | None = None,
     ) -> None:
         """Replicas of one kind: `settings` of each may differ in `ready_ns` only.
 
-        `look_every`: requests sent between two looks of a watch; 0: none. `is_compiled` False runs the same
-        functions as Python.
+        `look_every`: requests sent between two looks of a watch; 0: none. `is_compiled`: whether machine code runs
+        or Python, the same functions; None: machine code, unless it would have to be compiled for little work.
         """
         if all(replica.ready_ns > 0 for replica in settings):
             raise InputError("no replica is ready at the start", allowed="one with ready_ns 0")
@@ -111,8 +114,15 @@ class CompiledRun:
         views = [cast("Scheduler", SchedulerView(state)) for state in self._sim.state]
         self.endpoints = [Endpoint(k, view) for k, view in enumerate(views)]
         """Every scheduler; only its counts can be asked for."""
-        self._is_compiled = is_compiled
+        self._is_compiled = self._is_worth_it(workload) if is_compiled is None else is_compiled
         self._advance = self._bound()
+
+    def _is_worth_it(self, workload: Workload) -> bool:
+        if int(workload.output_tokens.sum()) + workload.num_requests >= COMPILE_FROM_ENTRIES:
+            return True
+        from tokenpath.simulate.compiled.machine_code import is_at_hand
+
+        return is_at_hand(self._sim)
 
     def _bound(self) -> Callable[..., int]:
         sim = self._sim
