@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.to:
-        print(f"\nwritten to {arguments.to}: tokenpath simulate --from {arguments.to}")
+        print(f"\nwritten to {arguments.to}: tokenpath simulate --step-model {arguments.to}")
     return 0
 
 

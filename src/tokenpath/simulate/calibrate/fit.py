@@ -19,6 +19,8 @@ Int64s = NDArray[np.int64]
 
 MIN_STEPS = 20
 """Fewer steps than this are not fitted: nothing would be left to measure the error on."""
+MIN_RUNS_LEFT_OUT = 3
+"""From so many runs on each run is left out whole; with fewer, blocks of time are."""
 NUM_BLOCKS = 10
 """Blocks of time that each run is cut into, fewer where a block would have less than `_MIN_BLOCK` steps."""
 _MIN_BLOCK = 4
@@ -72,7 +74,7 @@ def fit_observations(runs: Sequence[StepObservations], *, seed: int = 0) -> Fitt
         )
     block = _blocks([run.num_steps for run in runs])
     run_of = np.repeat(np.arange(len(runs)), [run.num_steps for run in runs])
-    parts = run_of if len(runs) >= 3 else block
+    parts = run_of if len(runs) >= MIN_RUNS_LEFT_OUT else block
     form = _choose(forms_for(features), features, cost, block)
     predicted = _left_out(form, features, cost, parts)
     weights = _fit(form, features, cost)
@@ -199,7 +201,9 @@ def _stall_share(form: Form, features: Float64s, cost: Float64s, weights: Float6
 def _error(cost: Float64s, predicted: Float64s, parts: Int64s, num_runs: int) -> StepError:
     num = len(np.unique(parts))
     what = (
-        f"each of {num_runs} runs left out" if num_runs >= 3 else f"{num} blocks of time left out"
+        f"each of {num_runs} runs left out"
+        if num_runs >= MIN_RUNS_LEFT_OUT
+        else f"{num} blocks of time left out"
     )
     return step_error(cost, predicted, what)
 

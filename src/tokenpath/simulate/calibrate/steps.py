@@ -8,11 +8,11 @@ import numpy as np
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.errors import UsageError
-from tokenpath.simulate.calibrate.fit import fit_observations
+from tokenpath.simulate.calibrate.fit import MIN_RUNS_LEFT_OUT, fit_observations
 from tokenpath.simulate.calibrate.model import CalibratedStepModel, SourceFile
 from tokenpath.simulate.calibrate.observe import observe
 from tokenpath.simulate.calibrate.overheads import Overheads, overheads_of
-from tokenpath.simulate.calibrate.speed import speed_of
+from tokenpath.simulate.calibrate.speed import BLOCK_WEIGHT, speed_of
 
 _STALL_SHARE = 0.01
 """More time than this beyond any feature is worth a note."""
@@ -33,7 +33,7 @@ def fit_steps(captures: Capture | Sequence[Capture], *, seed: int = 0) -> Calibr
         notes.append(
             f"stalls that no feature explains: {100 * fitted.stall_share:.1f} % of step time"
         )
-    if len(runs) < 3:
+    if len(runs) < MIN_RUNS_LEFT_OUT:
         notes.append(
             "one run or two: how speed differs between runs is taken from blocks of time within them"
         )
@@ -48,7 +48,12 @@ def fit_steps(captures: Capture | Sequence[Capture], *, seed: int = 0) -> Calibr
             name: float(weight)
             for name, weight in zip(fitted.form.names(), fitted.weights, strict=True)
         },
-        speed=speed_of(fitted.log_speed, fitted.log_decode_speed, fitted.log_prefill_speed),
+        speed=speed_of(
+            fitted.log_speed,
+            fitted.log_decode_speed,
+            fitted.log_prefill_speed,
+            part_weight=1.0 if len(runs) >= MIN_RUNS_LEFT_OUT else BLOCK_WEIGHT,
+        ),
         draws=fitted.draws,
         overheads=_overheads(runs),
         usual_gap_ns=float(np.median([run.usual_gap_ns for run in observed])),
