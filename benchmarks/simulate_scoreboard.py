@@ -30,7 +30,8 @@ not part of this repository.
 
 How to read it. The unit is a run: one engine under one load. Error is |predicted / measured - 1|, its median
 over runs with a 95 % bootstrap interval. Column A: tokenpath fitted without the evaluation runs; claims come
-from here. Column B: fitted without any run of the model's family either. Rivals stand with what they
+from here, and they are runs of the simulator that `tokenpath simulate` runs. Column B: fitted without any run
+of the model's family either (on the silicon sample, run by the light loop of the fit). Rivals stand with what they
 published, or what their release answered, for the same runs. The last column pairs tokenpath (A) with the
 rival run by run: the median difference of absolute errors with its interval, "no difference" where the
 interval holds 0. A run that is not answered counts in "answered", not in the median.
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", help="system whose scores are made again")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--only-known", action="store_true", help="print scores, make none")
     args = parser.parse_args()
     known = load(args.scores)
     done = frozenset(key for key in known if key.system != args.again)
@@ -61,7 +63,8 @@ def main() -> None:
             continue
         board: Board = module.BOARD
         began, count = time.perf_counter(), 0
-        for score in append(args.scores, _scores(module, args, done)):
+        new = iter(()) if args.only_known else _scores(module, args, done)
+        for score in append(args.scores, new):
             known[score.key] = score
             count += 1
         print(f"{name}: {count} new scores, {time.perf_counter() - began:.0f} s", file=sys.stderr)

@@ -178,6 +178,15 @@ class Predictor:
         return out | _summary("", ttft, tpot, whole)
 
 
+def scales_of(cases: Sequence[Case], fitted: Fitted) -> np.ndarray:
+    """Logarithms of `SCALES` of each case, by a fit."""
+    scales = np.zeros((len(cases), len(SCALES)))
+    for row, case in zip(scales, cases, strict=True):
+        for key in case.classes:
+            row += fitted.classes.get(key, (0.0,) * len(SCALES))
+    return scales
+
+
 def _summary(prefix: str, ttft: Any, itl: Any, whole: Any) -> dict[str, float]:
     return {
         f"{prefix}ttft_mean_ms": float(ttft.mean()),

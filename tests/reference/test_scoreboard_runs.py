@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.scoreboard import blis_cases, silicon_cases
-from benchmarks.scoreboard.predict_many import Predictor
+from benchmarks.scoreboard.predict_many import Predictor, scales_of
 
-from tokenpath.simulate.physics.efficiency import SCALES
 from tokenpath.simulate.physics.model import load_fitted
 
 _REASON = "TOKENPATH_REFERENCE_DATA names no folder of measured sets"
@@ -27,11 +26,7 @@ def data() -> Path:
 
 def median_error(cases: list[blis_cases.Case], metric: str) -> float:
     fitted = load_fitted()
-    scales = np.zeros((len(cases), len(SCALES)))
-    for row, case in zip(scales, cases, strict=True):
-        for key in case.classes:
-            row += fitted.classes.get(key, (0.0,) * len(SCALES))
-    out = Predictor(cases).predict(fitted.logs, scales)
+    out = Predictor(cases).predict(fitted.logs, scales_of(cases, fitted))
     errors = [o[metric] / c.measured[metric] - 1 for c, o in zip(cases, out, strict=True)]
     return float(np.median(np.abs(errors)))
 
