@@ -52,12 +52,17 @@ class StepResult:
         return size
 
 
+class UndeterminedError(Exception):
+    """Equals preempted together by priority: the engine queues them in the order of a set, by address."""
+
+
 class Recorder:
     """One run: a scheduler, its workload and the records."""
 
     def __init__(self, settings: dict[str, Any], seed: int, *, has_idle_passes: bool) -> None:
         self.settings = settings
         self.has_idle_passes = has_idle_passes
+        self.has_priorities = settings.get("enable_priority_scheduling", False)
         self.scheduler = Recorded(settings)
         self.requests: dict[str, tuple[WorkRequest, list[int], Req]] = {}
         self.admitted: set[str] = set()
@@ -82,12 +87,29 @@ class Recorder:
         )
         parameters.normalize(None)
         name = f"{work.index:06d}"
-        request = Req(name, "", prompt, parameters, vocab_size=1 << 60, eos_token_ids=set())
+        priority = work.priority if self.has_priorities else None
+        request = Req(
+            name,
+            "",
+            prompt,
+            parameters,
+            vocab_size=1 << 60,
+            eos_token_ids=set(),
+            priority=priority,
+        )
         self.requests[name] = (work, ids, request)
         self.scheduler.enqueue(request)
         segments = [number for part in work.segments for number in (part.number, part.granules)]
         self.records.append(
-            ["a", work.index, work.arrival_ns, work.prompt_tokens, work.output_tokens, 0, segments]
+            [
+                "a",
+                work.index,
+                work.arrival_ns,
+                work.prompt_tokens,
+                work.output_tokens,
+                work.priority,
+                segments,
+            ]
         )
 
     def free(self) -> int:
@@ -130,6 +152,11 @@ class Recorder:
             if request.retraction_count > retracted[request.rid]
         ]
         self.admitted.difference_update(lost)
+        if len(lost) > 1 and batch is not None and not batch.forward_mode.is_decode():
+            ranks = {name: self.requests[name][0].priority for name in lost}
+            if len(set(ranks.values())) < len(lost):
+                raise UndeterminedError
+            lost.sort(key=ranks.__getitem__, reverse=True)  # the order in which they were chosen
         ratio = round(scheduler.new_token_ratio_tracker.current, 9)
         self.records.append(
             ["s", now_ns, entries, [int(name) for name in lost], *self.queues(), ratio]
@@ -198,6 +225,13 @@ class Recorder:
             while ahead and ahead[0].arrival_ns <= now:
                 self.add(ahead.popleft())
             batch = self.schedule(now)
+            for _ in range(self.settings.get("prefill_decode_interval", 0)):
+                # Passes in which the prefill waits for decodes that do not come: the loop goes round at once.
+                if batch is None and not self.records[-1][3]:
+                    scheduler.last_batch = None
+                    self.records.pop()
+                    self.steps -= 1
+                    batch = self.schedule(now)
             step = self.steps - 1
             if batch:
                 now += 1_000_000 + 100_000 * (sum(self.records[-1][2][3::4]) // 4)
@@ -242,6 +276,18 @@ def settings_of(theme: str, random: Random) -> dict[str, Any]:
     }
 
 
+def add_priorities(settings: dict[str, Any], random: Random) -> None:
+    """Draw what has to do with priorities, and the rounds between prefills."""
+    settings["schedule_policy"] = random.choice(["fcfs", "lof"])
+    settings["enable_priority_scheduling"] = True
+    settings["disable_priority_preemption"] = random.random() < 0.25
+    settings["priority_scheduling_preemption_threshold"] = random.choice([0, 1])
+    settings["retraction_policy"] = random.choice(["length", "priority"])
+    settings["prefill_decode_interval"] = random.choice([0, 0, 2, 5])
+    settings["prefill_decode_interval_min_bs"] = random.choice([0, 3])
+    settings["max_running_requests"] = random.choice([2, 4, 8])
+
+
 def shape_of(settings: dict[str, Any], random: Random) -> Shape:
     """Draw the shape of a workload that presses on these settings; every request fits the pool alone."""
     size = settings["max_total_num_tokens"]
@@ -256,15 +302,24 @@ def shape_of(settings: dict[str, Any], random: Random) -> Shape:
         mean_gap_ns=random.choice([100_000, 1_000_000, 4_000_000]),
         mean_output_tokens=size // 8 if tight else random.choice([4, size // 16]),
         sharing=random.choice([0.0, 0.6, 0.9]),
+        priorities=9 if "enable_priority_scheduling" in settings else 1,
         steps_of=[1, 1, settings["page_size"]],
     )
 
 
 POLICIES = ("fcfs", "lpm", "dfs-weight")
-THEMES = {"fcfs": 34, "lpm": 16, "dfs-weight": 10, "overlap": 30, "lfu": 12, "idle": 10}
+THEMES = {
+    "fcfs": 34,
+    "lpm": 12,
+    "dfs-weight": 10,
+    "overlap": 30,
+    "lfu": 12,
+    "idle": 5,
+    "priority": 30,
+}
 """Theme: number of runs of it."""
-NAMES = {"idle": "idle-sglang.jsonl.gz"}
-"""Files not called after the engine and the theme: this one has the engine's passes without a request."""
+NAMES = {"idle": "idle-sglang.jsonl.gz", "priority": "priority-sglang.jsonl.gz"}
+"""Files that need more than the settings that all others have."""
 
 
 def main() -> None:
@@ -285,12 +340,19 @@ def main() -> None:
             seed = 10_000 + 1000 * at + run
             random = Random(seed)
             settings = settings_of(theme, random)
+            if theme == "priority":
+                add_priorities(settings, random)
             with get_context().override_server_args(**published(settings)):
                 recorder = Recorder(settings, seed, has_idle_passes=theme == "idle")
                 shape = shape_of(settings, random)
                 if theme == "idle":
                     shape = replace(shape, mean_gap_ns=shape.mean_output_tokens * 400_000)
-                part = recorder.run(list(requests_of(shape, random)))
+                if theme == "priority":
+                    shape = replace(shape, mean_output_tokens=16, mean_gap_ns=4_000_000)
+                try:
+                    part = recorder.run(list(requests_of(shape, random)))
+                except UndeterminedError:
+                    continue
             records += part
             steps += recorder.steps
             retractions += sum(len(record[3]) for record in part[1:] if record[0] == "s")

@@ -97,8 +97,6 @@ class Recorded(Scheduler):
             "enable_lmcache",
             "enable_unified_cache_external_linker",
             "enable_hisparse",
-            "enable_priority_scheduling",
-            "schedule_low_priority_values_first",
             "abort_on_priority_when_disabled",
             "is_hybrid_swa",
             "require_mlp_sync",
@@ -126,7 +124,10 @@ class Recorded(Scheduler):
         self.kv_shard_widening = 1
         self.spec_algorithm = SpeculativeAlgorithm.NONE
         self.disaggregation_mode = DisaggregationMode.NULL
-        self.priority_scheduling_preemption_threshold = 0
+        self.enable_priority_scheduling = settings.get("enable_priority_scheduling", False)
+        self.schedule_low_priority_values_first = True
+        threshold = settings.get("priority_scheduling_preemption_threshold", 0)
+        self.priority_scheduling_preemption_threshold = threshold
         self.processed_tokens_counter = 0
         self.forward_ct = 0
         self.waiting_queue: list[Req] = []
@@ -145,7 +146,9 @@ class Recorded(Scheduler):
         chunked = settings["chunked_prefill_size"]
         self.chunked_prefill_size = chunked if chunked > 0 else None
         self.is_mixed_chunk = chunked > 0 and settings["enable_mixed_chunk"]
-        self.prefill_decode_interval = self._prefill_decode_interval_remaining = 0
+        self.prefill_decode_interval = settings.get("prefill_decode_interval", 0)
+        self.prefill_decode_interval_min_bs = settings.get("prefill_decode_interval_min_bs", 0)
+        self._prefill_decode_interval_remaining = 0
         self.chunked_req = self._pending_chunked_abort_req = None
         self.init_schedule_policy()
         self.enable_skip_finishing_decode = self.enable_overlap
@@ -195,7 +198,15 @@ def published(settings: dict[str, Any]) -> dict[str, Any]:
         "disable_radix_cache",
         "page_size",
     )
-    return {name: settings[name] for name in names} | {
+    optional = (
+        "enable_priority_scheduling",
+        "disable_priority_preemption",
+        "retraction_policy",
+        "prefill_decode_interval",
+        "prefill_decode_interval_min_bs",
+    )
+    return {name: settings[name] for name in (*names, *optional) if name in settings} | {
+        "schedule_low_priority_values_first": "enable_priority_scheduling" in settings,
         "pp_max_micro_batch_size": settings["max_running_requests"],
         "attention_backend": "torch_native",
         "device": "cpu",

@@ -7,6 +7,7 @@ ahead of the protocol's turns: tests/engine/sglang replays those.
 from __future__ import annotations
 
 import collections
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,13 @@ from tokenpath.engine.sglang import SglangScheduler, SglangSettings
 from tokenpath.engine.vllm import VllmScheduler
 
 VLLM = {"vllm-fcfs": 60, "vllm-priority": 55, "vllm-async": 65}
-SGLANG = {"sglang-fcfs": 34, "sglang-lpm": 16, "sglang-dfs-weight": 10, "sglang-lfu": 12}
+SGLANG = {
+    "sglang-fcfs": 34,
+    "sglang-lpm": 12,
+    "sglang-dfs-weight": 10,
+    "sglang-lfu": 12,
+    "priority-sglang": 26,
+}
 FILES = [*VLLM, *SGLANG, "sglang-overlap", "idle-sglang"]
 
 
@@ -74,9 +81,50 @@ def test_sglang_decides_the_same(name: str, count: int):
 def test_sglang_forgets_what_it_learned_when_idle():
     # In this file the engine's loop had its passes without a request, which reset the ratio.
     runs = runs_of("idle-sglang.jsonl.gz")
-    assert len(runs) == 10
+    assert len(runs) == 5
     assert [found for run in runs if (found := sglang_difference(run))] == []
     assert any(sglang_difference(run, NEVER_NS) for run in runs)
+
+
+VLLM_LEFT_OUT = {
+    "watermark": 0.0,
+    "long_prefill_token_threshold": 0,
+    "long_prefill_token_threshold_adaptive": False,
+    "scheduler_reserve_full_isl": True,
+    "max_num_active_seqs": None,
+    "enable_prefix_caching": False,
+    "policy": "fcfs",
+}
+
+
+@pytest.mark.parametrize(("setting", "value"), VLLM_LEFT_OUT.items())
+def test_a_setting_of_vllm_left_out_is_noticed(setting: str, value: object):
+    runs = runs_of("vllm-priority.jsonl.gz")
+    changed = [replace(run, settings=run.settings | {setting: value}) for run in runs]
+    assert any(difference(run, answers(run, vllm(run))) for run in changed)
+
+
+SGLANG_LEFT_OUT = {
+    "schedule_policy": ("sglang-lpm", "fcfs"),
+    "enable_mixed_chunk": ("sglang-fcfs", False),
+    "max_prefill_tokens": ("sglang-fcfs", 16384),
+    "disable_radix_cache": ("sglang-fcfs", False),
+    "ignore_eos": ("sglang-fcfs", False),
+    "schedule_conservativeness": ("sglang-lpm", 1.0),
+    "radix_eviction_policy": ("sglang-lfu", "lru"),
+    "enable_priority_scheduling": ("priority-sglang", False),
+    "disable_priority_preemption": ("priority-sglang", True),
+    "priority_scheduling_preemption_threshold": ("priority-sglang", 10),
+    "prefill_decode_interval": ("priority-sglang", 0),
+}
+
+
+@pytest.mark.parametrize("setting", SGLANG_LEFT_OUT)
+def test_a_setting_of_sglang_left_out_is_noticed(setting: str):
+    name, value = SGLANG_LEFT_OUT[setting]
+    runs = runs_of(f"{name}.jsonl.gz")
+    changed = [replace(run, settings=run.settings | {setting: value}) for run in runs]
+    assert any(sglang_difference(run, NEVER_NS) for run in changed)
 
 
 @pytest.mark.parametrize("name", FILES)
