@@ -37,16 +37,23 @@ class TokenGaps:
         is_last = np.roll(is_first, -1)
         self._last_ns[request[is_last]] = at[is_last]
         gaps = (at - before)[before != _NOT_YET]
-        bins = np.ceil(np.log(np.maximum(gaps, _FIRST_NS) / _FIRST_NS) / np.log(BIN_RATIO))
         # Tokens of one step come together.
         num_together = int((shares.num_emitted[emits] - 1).sum())
-        self._counts += np.bincount(
-            np.minimum(bins, _NUM_BINS).astype(np.int64), minlength=_NUM_BINS + 1
-        )
+        self._counts += np.bincount(bins_of(gaps), minlength=_NUM_BINS + 1)
         self._counts[0] += num_together
         self._sum_ns += int(gaps.sum())
         if self._then is not None:
             self._then.write(shares, end_ns)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody else wants the shares: then a loop may count gaps itself."""
+        return self._then is None
+
+    def add(self, counts: Int64s, sum_ns: int) -> None:
+        """Gaps that were counted elsewhere, by bin, and their sum."""
+        self._counts += counts
+        self._sum_ns += sum_ns
 
     def statistics(self) -> dict[str, float]:
         """Mean and percentiles, ns; empty without a gap. Gaps up to a microsecond count as that long."""
@@ -59,3 +66,17 @@ class TokenGaps:
             place = int(np.searchsorted(reached, np.ceil(percent / 100 * total)))
             found[f"p{percent}"] = _FIRST_NS * BIN_RATIO**place
         return found
+
+
+def bins_of(gaps_ns: Int64s) -> Int64s:
+    """The bin of each gap; the last one holds all that is longer."""
+    bins = np.ceil(np.log(np.maximum(gaps_ns, _FIRST_NS) / _FIRST_NS) / np.log(BIN_RATIO))
+    return np.minimum(bins, _NUM_BINS).astype(np.int64)
+
+
+def longest_gaps_ns() -> Int64s:
+    """The longest gap of each bin but the last, ns: the same bins for those who compare whole numbers."""
+    bins = np.arange(_NUM_BINS)
+    near = np.floor(_FIRST_NS * BIN_RATIO**bins).astype(np.int64)[:, np.newaxis] + np.arange(-2, 3)
+    fits: Int64s = np.where(bins_of(near) <= bins[:, np.newaxis], near, 0).max(axis=1)
+    return fits

@@ -17,6 +17,7 @@ from tokenpath.simulate.loop_run import Simulated, simulate_workload
 from tokenpath.simulate.replica import Replica, ReplicaSettings
 from tokenpath.simulate.router import Router, RouterSettings, make_router
 from tokenpath.simulate.step_model import NUM_FEATURES, StepCurve
+from tokenpath.simulate.token_gaps import TokenGaps, bins_of, longest_gaps_ns
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
 CURVE = StepCurve(
@@ -125,6 +126,26 @@ def check(run: tuple, *, is_compiled: bool, keeps_shares: bool) -> None:
         assert_same(expected.rows.shares, rows.shares)
     assert (fast.num_sent, fast.num_finished) == (expected.num_sent, expected.num_finished)
     assert [r for r, _ in fast.refusals] == [r for r, _ in expected.refusals]
+
+
+def test_gaps_are_counted_as_from_shares():
+    load = workload(np.arange(40) * 700, 9, np.arange(40) % 13 + 1)
+    config = EngineConfig(40, block_size=4, max_num_seqs=5, max_model_len=60)
+    from_shares, counted = (TokenGaps(load.num_requests) for _ in range(2))
+    made = [Replica([VllmScheduler(config, is_compiled=False)], CURVE)]
+    simulate_workload(load, made, sink=from_shares)
+    run = CompiledRun(
+        load, config, CURVE, [ReplicaSettings()], keeps_shares=True, sink=counted, is_compiled=False
+    )
+    run.run()
+    assert counted.statistics() == from_shares.statistics() != {}
+    assert run.rows().shares is None
+
+
+def test_bins_in_whole_numbers_are_those_of_the_logarithm():
+    longest = longest_gaps_ns()
+    assert (bins_of(longest) == np.arange(len(longest))).all()
+    assert (bins_of(longest + 1) == np.arange(len(longest)) + 1).all()
 
 
 @settings(max_examples=80)

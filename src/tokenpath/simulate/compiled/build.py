@@ -14,6 +14,7 @@ from tokenpath.simulate.compiled import layout as at
 from tokenpath.simulate.loop import JOIN
 from tokenpath.simulate.replica import ReplicaSettings
 from tokenpath.simulate.step_model import StepCurve
+from tokenpath.simulate.token_gaps import longest_gaps_ns
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
 STEP_ROWS = 65_536
@@ -33,6 +34,7 @@ def sim_for(
     round_trip_ns: int,
     look_every: int,
     keeps_shares: bool,
+    counts_gaps: bool,
 ) -> at.Sim:
     """Replicas of one kind, which may be ready at different times. `refused` can never run."""
     num_replicas, size = len(settings), workload.num_requests
@@ -56,6 +58,7 @@ def sim_for(
         stage_free=np.zeros((num_replicas, stages), np.int64),
         steps=np.zeros((STEP_ROWS, at.NUM_STEP), np.int64),
         shares=np.zeros((share_rows, at.NUM_SHARE), np.int64),
+        gap_bins=_gap_bins() if counts_gaps else np.zeros((2, 0), np.int64),
         knots=_floats(curve.knots),
         mixed_ns=_floats(curve.mixed_ns),
         decode_ns=_floats(curve.decode_ns),
@@ -83,6 +86,7 @@ def sim_for(
     sim.run[at.RUN_ROUND_TRIP] = round_trip_ns
     sim.run[at.RUN_LOOK_EVERY] = look_every
     sim.run[at.RUN_KEEPS_SHARES] = keeps_shares
+    sim.run[at.RUN_GAP_LAST] = -1
     sim.run[at.RUN_IS_OVERLAPPED] = curve.is_overlapped
     _first_events(sim, settings)
     return at.Sim(*map(np.ascontiguousarray, sim))
@@ -117,6 +121,11 @@ def _requests(workload: Workload) -> Int64s:
     requests[:, engine.NUM_HASHES] = np.diff(workload.hash_start)
     requests[:, engine.GRANULE_TOKENS] = workload.hash_granule_tokens
     return requests
+
+
+def _gap_bins() -> Int64s:
+    longest = np.append(longest_gaps_ns(), np.iinfo(np.int64).max)
+    return np.stack([longest, np.zeros_like(longest)])
 
 
 def _for_each(array: Int64s, count: int) -> Int64s:

@@ -32,7 +32,10 @@ RUN_ASKED_REQUEST = 16
 RUN_KEEPS_SHARES = 17
 RUN_IS_OVERLAPPED = 18
 RUN_STEP_BASE = 19
-NUM_RUN = 20
+RUN_GAP_SUM = 20
+RUN_GAP_LAST = 21
+RUN_GAP_BIN = 22
+NUM_RUN = 24
 
 ROUTE_ROUND_ROBIN, ROUTE_LEAST_LOAD, ROUTE_OUTSIDE = 0, 1, 2
 """How requests find a replica; OUTSIDE: the caller is asked."""
@@ -123,6 +126,8 @@ class Sim(NamedTuple):
     """[capacity, NUM_STEP] steps that have run."""
     shares: Int64s
     """[capacity, NUM_SHARE] requests' shares of those."""
+    gap_bins: Int64s
+    """[2, bins] longest gap between tokens of each bin, and how many there were; empty: not counted."""
     knots: Float64s
     mixed_ns: Float64s
     decode_ns: Float64s

@@ -50,6 +50,9 @@ from tokenpath.simulate.compiled.layout import (
     RUN_CHOSEN,
     RUN_DEPTH,
     RUN_FINISHED,
+    RUN_GAP_BIN,
+    RUN_GAP_LAST,
+    RUN_GAP_SUM,
     RUN_IS_OVERLAPPED,
     RUN_KEEPS_SHARES,
     RUN_ROUND_TRIP,
@@ -248,9 +251,11 @@ def complete_step(s: Sim, k: int, now_ns: int) -> None:
             s.rows[request, ROW_SCHEDULED] = flight[STEP_DECIDED]
             s.rows[request, ROW_CACHED] = m.batches[which, i, CACHED]
         if m.batches[which, i, EMITTED] > 0:
-            s.rows[request, ROW_LAST] = now_ns
             if s.rows[request, ROW_FIRST] == ROW_NOT_SEEN:
                 s.rows[request, ROW_FIRST] = now_ns
+            elif s.gap_bins.shape[1] > 0:
+                count_gap(s, now_ns - s.rows[request, ROW_LAST])
+            s.rows[request, ROW_LAST] = now_ns
     if s.run[RUN_KEEPS_SHARES] == 1:
         write_shares(s, k, which, count)
     row = s.run[RUN_STEPS]
@@ -260,6 +265,22 @@ def complete_step(s: Sim, k: int, now_ns: int) -> None:
     for i in range(num_finished):
         end_request(s, m.lists[FINISHED_LIST, i], k, now_ns)
     ask_replica(s, k, now_ns)
+
+
+def count_gap(s: Sim, gap_ns: int) -> None:
+    """Count a gap between tokens; most requests of a step have the same."""
+    if gap_ns != s.run[RUN_GAP_LAST]:
+        low, high = 0, s.gap_bins.shape[1] - 1
+        while low < high:
+            middle = (low + high) // 2
+            if gap_ns <= s.gap_bins[0, middle]:
+                high = middle
+            else:
+                low = middle + 1
+        s.run[RUN_GAP_LAST] = gap_ns
+        s.run[RUN_GAP_BIN] = low
+    s.gap_bins[1, s.run[RUN_GAP_BIN]] += 1
+    s.run[RUN_GAP_SUM] += gap_ns
 
 
 def write_shares(s: Sim, k: int, which: int, count: int) -> None:
