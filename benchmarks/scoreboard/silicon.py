@@ -48,7 +48,8 @@ def score(data: Path, seed: int, done: frozenset[Key], columns: Columns) -> Iter
     """Ours by simulation, rivals' as stored for the same rows."""
     cases = [case for case in load_cases(data) if case.split == "test"]
     yield from rival_scores(data, cases, done)
-    for case in sorted(cases, key=_work):
+    # Those that run in machine code first, then the quick ones.
+    for case in sorted(cases, key=lambda c: (c.deployment.engine != "vllm", _work(c))):
         for column, fitted in columns.of(case.family):
             keys = {m: Key(BOARD.name, OURS, column, case.run, m) for m in BOARD.metrics}
             if all(key in done for key in keys.values()):

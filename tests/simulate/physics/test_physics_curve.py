@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from tokenpath.simulate.physics.efficiency import (
     resolve,
 )
 from tokenpath.simulate.physics.model import efficiency_of, load_fitted, physics_model, read_fitted
+from tokenpath.simulate.physics.page import render_page
 from tokenpath.simulate.physics.terms import KNOTS, terms_of
 from tokenpath.simulate.step_model import NUM_FEATURES
 
@@ -191,3 +193,8 @@ def test_a_curve_takes_less_than_50_ms() -> None:
     for _ in range(5):
         physics_model(at)
     assert (time.process_time() - began) / 5 < 0.05
+
+
+def test_the_page_is_what_the_fit_says() -> None:
+    page = Path(__file__).parents[3] / "docs" / "physics.md"
+    assert page.read_text("utf-8") == render_page(load_fitted())
