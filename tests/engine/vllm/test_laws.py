@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tokenpath.engine.config import EVICTIONS, EngineConfig
 from tokenpath.engine.scheduler import Decision, EngineRequest, Kind
-from tokenpath.engine.vllm import VllmScheduler
+from tokenpath.engine.vllm import VllmScheduler, machine_code
 from tokenpath.engine.vllm import layout as at
+from tokenpath.engine.vllm import scheduler as scheduler_module
 
 BLOCK = 4
 LONGEST = 48
@@ -74,7 +75,9 @@ class Run:
     num_preempted: int = 0
 
 
-def drive(config: EngineConfig, requests: list[EngineRequest], *, is_compiled: bool = False) -> Run:
+def drive(
+    config: EngineConfig, requests: list[EngineRequest], *, is_compiled: bool | None = False
+) -> Run:
     """All requests to their end; the laws of every moment are checked on the way."""
     scheduler = VllmScheduler(config, is_compiled=is_compiled)
     depth = 2 if config.async_scheduling else 1
@@ -207,3 +210,27 @@ def test_more_blocks_may_preempt_more_until_they_hold_all_that_may_run():
         for usable in range(8, 18)
     ]
     assert preemptions == [0, 0, 0, 0, 1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_machine_code_takes_over_in_the_middle_when_it_is_worth_it(monkeypatch, is_kept):
+    """The first steps in Python, the others as compiled (here: counted, and run in Python all the same)."""
+    requests = [EngineRequest(i, 9, 20, i) for i in range(12)]
+    config = EngineConfig(30, BLOCK, 64, 6, LONGEST)
+    expected = drive(config, requests)
+    monkeypatch.setattr(scheduler_module, "LOAD_FROM_ENTRIES", 50)
+    monkeypatch.setattr(scheduler_module, "COMPILE_FROM_ENTRIES", 100)
+    monkeypatch.setattr(machine_code, "is_at_hand", lambda: is_kept)
+    switched = []
+    original = VllmScheduler._bound
+
+    def bound(scheduler):
+        if scheduler._is_compiled:
+            switched.append(scheduler._num_entries)
+            scheduler._is_compiled = False
+        return original(scheduler)
+
+    monkeypatch.setattr(VllmScheduler, "_bound", bound)
+    run = drive(config, requests, is_compiled=None)
+    assert run.finished == expected.finished
+    assert switched[0] in (range(50, 60) if is_kept else range(100, 110))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tokenpath.capture.compile_modules import load_modules
+from tokenpath.capture.compile_modules import are_kept, load_modules
 from tokenpath.capture.machine_code import MachineCode
 from tokenpath.engine.vllm import (
     complete,
@@ -33,7 +33,15 @@ ARRAYS = (
 """Types of the fields of `layout.Memory`."""
 
 
+_SIGNATURE = ("int64",) * 4 + ARRAYS
+
+
 @functools.cache
 def load_entry() -> MachineCode:
     """`entry.run`, from the cache or freshly compiled."""
-    return load_modules(entry.run, (*MODULES, entry), ("int64",) * 4 + ARRAYS)
+    return load_modules(entry.run, (*MODULES, entry), _SIGNATURE)
+
+
+def is_at_hand() -> bool:
+    """Whether `load_entry` finds finished code."""
+    return are_kept((*MODULES, entry), _SIGNATURE)

@@ -16,8 +16,10 @@ from tokenpath.engine.vllm.tables import grown, memory_for
 _SCHEDULED, _COMPLETED = 0, 1
 """Which of the two batches a call uses: steps may overlap, so `complete` brings its own back."""
 
-COMPILE_FROM_ENTRIES = 20_000
+LOAD_FROM_ENTRIES = 20_000
 """Fewer scheduled requests, summed over steps, take less time in Python than machine code takes to load."""
+COMPILE_FROM_ENTRIES = 200_000
+"""Likewise, where it has to be compiled first."""
 
 
 class VllmScheduler:
@@ -29,7 +31,8 @@ class VllmScheduler:
         self._memory = memory_for(config)
         self._num_hashes = 0
         self._is_compiled = bool(is_compiled)
-        self._entries_to_compile = COMPILE_FROM_ENTRIES if is_compiled is None else -1
+        self._is_open = is_compiled is None
+        self._num_entries = 0
         self._run = self._bound()
         self._rows: dict[int, int] = {}
         self._index = np.empty(0, np.int64)
@@ -88,11 +91,8 @@ class VllmScheduler:
     def schedule(self, now_ns: int) -> Decision:
         """Decide the next step. A decision without entries means that nothing can run now."""
         count = self._run(entry.OP_SCHEDULE, now_ns, _SCHEDULED, 0)
-        if self._entries_to_compile >= 0:
-            self._entries_to_compile -= count
-            self._is_compiled = self._entries_to_compile < 0
-            if self._is_compiled:
-                self._run = self._bound()
+        if self._is_open:
+            self._reconsider(count)
         memory = self._memory
         batch = memory.batches[_SCHEDULED, :count].T.copy()
         num_preempted = int(memory.state[at.NUM_PREEMPTED])
@@ -104,6 +104,20 @@ class VllmScheduler:
             num_cached=batch[at.CACHED],
             preempted=self._index[memory.lists[at.PREEMPTED_LIST, :num_preempted]],
         )
+
+    def _reconsider(self, count: int) -> None:
+        """Go on in machine code, the same tables in hand, once there is enough to do."""
+        before = self._num_entries
+        self._num_entries += count
+        if before < LOAD_FROM_ENTRIES <= self._num_entries:
+            from tokenpath.engine.vllm.machine_code import is_at_hand
+
+            self._is_compiled = is_at_hand()
+        if self._num_entries >= COMPILE_FROM_ENTRIES:
+            self._is_compiled = True
+        if self._is_compiled:
+            self._is_open = False
+            self._run = self._bound()
 
     def complete(self, decision: Decision, now_ns: int) -> Outcome:
         """The step of `decision` has run: emit tokens, end requests, free their blocks.
