@@ -1,8 +1,9 @@
 """LLMServingSim's three vLLM 0.19 runs on RTX PRO 6000: calibrated on half of the requests, scored on the rest.
 
-Two halves: every other request (the same minute is seen by both), and the first half in time (the second
-is another load). Rival: LLMServingSim's own predictions of all 300 requests, from its validation summary;
-it was profiled on the machine.
+What is calibrated is the scale of the physics model's parts, on the times of requests. Two halves: every other
+request (the same minute is seen by both), and the first half in time (the second is another load). Physics
+alone, which knows nothing of this machine, stands beside them. Rival: LLMServingSim's own predictions of all
+300 requests, from its validation summary; it was profiled on the machine.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from benchmarks.scoreboard.board import OURS, Board, Key, Score
 
+from tokenpath.core.model_catalogue import find_model
 from tokenpath.engine.config import EngineConfig
 from tokenpath.engine.vllm import VllmScheduler
-from tokenpath.simulate.calibrate.form import Form
 from tokenpath.simulate.calibrate.requests import (
     RequestTimes,
     SimulatedSteps,
     fit_requests,
     simulated_steps,
 )
+from tokenpath.simulate.calibrate.scaled import ScaledForm
+from tokenpath.simulate.deploy import find_gpu
 from tokenpath.simulate.loop_run import simulate_workload
+from tokenpath.simulate.physics.deployment import Deployment
+from tokenpath.simulate.physics.model import physics_model
 from tokenpath.simulate.replica import Replica
 from tokenpath.simulate.step_model import StepCurve
 from tokenpath.simulate.workload.files import read_workload
@@ -37,17 +43,18 @@ BOARD = Board(
     targets={"tpot_mean_ms": 0.03, "e2e_mean_ms": 0.03},
 )
 RUNS = {
-    "RTXPRO6000__Llama-3.1-8B": ("sharegpt-llama-3.1-8b-300-sps10.jsonl", 1),
-    "RTXPRO6000__Qwen3-30B-A3B-Instruct-2507": ("sharegpt-qwen3-30b-a3b-300-sps10.jsonl", 2),
-    "RTXPRO6000__Qwen3-32B": ("sharegpt-qwen3-32b-300-sps10.jsonl", 1),
+    "RTXPRO6000__Llama-3.1-8B": "sharegpt-llama-3.1-8b-300-sps10.jsonl",
+    "RTXPRO6000__Qwen3-30B-A3B-Instruct-2507": "sharegpt-qwen3-30b-a3b-300-sps10.jsonl",
+    "RTXPRO6000__Qwen3-32B": "sharegpt-qwen3-32b-300-sps10.jsonl",
 }
-"""Folder of each run: its workload, and its data-parallel ranks."""
-HALVES = {"A": "every other request", "A, later half": "first half in time"}
+"""Folder of each run, and its workload."""
+HALVES = ("A", "later half", "physics alone")
+"""Fitted on every other request; on the first half in time; on nothing."""
+_GPU = "rtx-pro-6000-server"
 _NUM_BLOCKS = 20_000
 """More than the runs ever need at once (`running` reaches max_num_seqs without KV pressure)."""
 _RIVAL = "llmservingsim"
 _SUMMARY = {"TTFT Mean": "ttft_mean_ms", "TPOT Mean": "tpot_mean_ms", "Latency Mean": "e2e_mean_ms"}
-_FORM = Form("linear", (0, 1, 2, 3, 4, 6), (), ())
 
 
 def score(data: Path, seed: int, done: frozenset[Key]) -> Iterator[Score]:
@@ -66,16 +73,39 @@ def figures(data: Path, run: str, column: str) -> dict[str, tuple[float, float]]
     """(measured, predicted) of the requests that were not fitted."""
     workload, measured = read_run(data, run)
     index = np.arange(workload.num_requests)
-    fitted = index % 2 == 0 if column == "A" else index < len(index) // 2
+    form = ScaledForm(physics(data, run))
     simulate = simulator(workload, data, run)
-    fit = fit_requests(measured, simulate, _FORM, _start(measured, workload), use=fitted)
+    if column == "physics alone":
+        return compared(measured, simulate(form.base).times, index >= 0)
+    fitted = index % 2 == 0 if column == "A" else index < len(index) // 2
+    fit = fit_requests(measured, simulate, form, form.unscaled(), use=fitted)
     return compared(measured, simulate(fit.curve).times, ~fitted)
+
+
+def physics(data: Path, run: str) -> StepCurve:
+    """What the physics model says of the deployment."""
+    stated = _engine_settings(data, run)
+    dp = stated["data_parallel_size"]
+    at = Deployment(
+        find_model(stated["model"]),
+        find_gpu(_GPU),
+        tp=stated["tensor_parallel_size"],
+        dp=dp,
+        ep=dp if stated["enable_expert_parallel"] else 1,
+    )
+    return physics_model(at).curve
+
+
+def _engine_settings(data: Path, run: str) -> dict[str, Any]:
+    meta = data / "serving" / "llmservingsim" / "bench" / run / "vllm__meta.json"
+    settings: dict[str, Any] = json.loads(meta.read_text("utf-8"))["engine_kwargs"]
+    return settings
 
 
 def read_run(data: Path, run: str) -> tuple[Workload, RequestTimes]:
     """The workload as it was sent, and what vLLM did with it."""
     folder = data / "serving" / "llmservingsim"
-    workload = read_workload(folder / "workloads" / RUNS[run][0]).workload
+    workload = read_workload(folder / "workloads" / RUNS[run]).workload
     text = (folder / "bench" / run / "vllm__requests.jsonl").read_text("utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
 
@@ -107,8 +137,7 @@ def read_run(data: Path, run: str) -> tuple[Workload, RequestTimes]:
 
 def simulator(workload: Workload, data: Path, run: str):
     """A function from a curve to simulated steps, with the settings that the run states."""
-    meta = data / "serving" / "llmservingsim" / "bench" / run / "vllm__meta.json"
-    stated = json.loads(meta.read_text("utf-8"))["engine_kwargs"]
+    stated = _engine_settings(data, run)
     config = EngineConfig(
         num_blocks=_NUM_BLOCKS,
         max_num_batched_tokens=stated["max_num_batched_tokens"],
@@ -136,15 +165,6 @@ def compared(
         ]
         found[f"{name}_mean_ms"] = (pair[0], pair[1])
     return found
-
-
-def _start(measured: RequestTimes, workload: Workload) -> np.ndarray:
-    """Where the fit begins: half of a token's time a step, and prompts at the rate of the fastest tenth."""
-    weights = np.zeros(len(_FORM.names()))
-    weights[0] = np.nanmedian(measured.tpot_ns()) / 2
-    prefill = (measured.first_token_ns - measured.scheduled_ns) / workload.prompt_tokens
-    weights[2 + _FORM.columns.index(1)] = np.quantile(prefill, 0.1)
-    return weights
 
 
 def _rival(data: Path, run: str) -> Iterator[Score]:
