@@ -76,7 +76,7 @@ class Terms:
     prefill_kv_bytes: float
     """Per token computed before: cache that is read again."""
     num_layers: float
-    """Layers of this rank's stage times stages: all of them."""
+    """All of them: a step passes every stage."""
     num_moe_layers: float
     """Layers with routed experts."""
     num_all_reduces: float
@@ -102,8 +102,8 @@ class Terms:
 def terms_of(at: Deployment) -> Terms:
     """The work of a deployment."""
     shape, hw, scheme = at.model.shape, at.hardware, at.model.scheme
-    # Stages work on different batches at the same time, each on its share of the tokens.
-    tokens = KNOTS / at.pp
+    # A step passes all stages one after the other; that they hold several steps at a time is the replica's.
+    tokens = KNOTS
     hidden, tp, dp = shape.hidden_size, at.tp, at.dp
     parts = shape.parameters()
     rest = parts["attention"] + parts["mlp"] + parts["shared_experts"] + parts["router"]
@@ -135,12 +135,12 @@ def terms_of(at: Deployment) -> Terms:
         attention_peak=_peak(hw, "bf16"),
         is_narrow_kv=1.0 if at.kv_element_bytes <= 1 else 0.0,
         kv_group_log2=0.0 if shape.is_mla else float(np.log2(shape.num_heads / shape.num_kv_heads)),
-        decode_kv_bytes=kv.kv_bytes / at.pp,
-        decode_kv_flops=kv.decode_flops / at.pp,
-        decode_request_bytes=kv.request_bytes / at.pp,
-        prefill_pair_flops=kv.pair_flops / at.pp,
-        prefill_token_flops=kv.token_flops / at.pp,
-        prefill_kv_bytes=kv.kv_bytes / at.pp,
+        decode_kv_bytes=kv.kv_bytes,
+        decode_kv_flops=kv.decode_flops,
+        decode_request_bytes=kv.request_bytes,
+        prefill_pair_flops=kv.pair_flops,
+        prefill_token_flops=kv.token_flops,
+        prefill_kv_bytes=kv.kv_bytes,
         num_layers=float(shape.num_layers),
         num_moe_layers=num_moe,
         num_all_reduces=num_reduces,
