@@ -284,8 +284,7 @@ def deploy(scenario: Scenario, workload: Workload, step_model: StepModel | None 
         )
     chosen = step_model
     if chosen is None and at is not None:
-        # The loop itself spreads a step over pipeline stages: what it takes is a pass through all of them.
-        chosen = physics_model(replace(at, pp=1))
+        chosen = physics_model(at)
     if chosen is None:
         raise UsageError("no step model", next_step="name a model and a GPU, or a step model")
     return Deployed(scenario, at, chosen, memory, num_blocks, max_tokens, max_seqs, longest)
