@@ -8,11 +8,11 @@ from tokenpath.capture.capture import Capture, build_table
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 
 STAGES: tuple[tuple[str, str], ...] = (
-    ("queue", "waiting in the engine's queue"),
-    ("prefill", "the request's own prompt, until its first token"),
-    ("interference", "other requests in its steps, steps without it"),
-    ("decode", "its own tokens after the first"),
-    ("outside", "client to engine and back"),
+    ("queue", "queue"),
+    ("prefill", "prefill: its own prompt"),
+    ("interference", "interference: others in its steps"),
+    ("decode", "decode: its own tokens"),
+    ("outside", "outside: client to engine and back"),
     ("unresolved", "not resolved by the step log"),
 )
 """Key and meaning of each stage; their means add up to the mean end-to-end latency."""
@@ -74,20 +74,17 @@ def residual_table(residuals: list[StageResidual]) -> ShownTable:
         ("all", total[0], total[1]),
     ]:
         share = (simulated - measured) / total[0] if total[0] > 0 else None
-        rows.append(
-            [label, measured, simulated, simulated - measured, share, meaning.get(label, "the sum")]
-        )
+        rows.append([meaning.get(label, label), measured, simulated, simulated - measured, share])
     columns = [
         TableColumn("stage", "stage", Unit.TEXT),
         TableColumn("measured_ns", "measured", Unit.NS),
         TableColumn("simulated_ns", "simulated", Unit.NS),
         TableColumn("residual_ns", "residual", Unit.NS),
         TableColumn("residual_share", "of E2E", Unit.SHARE),
-        TableColumn("meaning", "what it is", Unit.TEXT, is_key_figure=False),
     ]
     note = "Means over all requests, engine's view; residual = simulated - measured."
     return ShownTable(
-        "residuals",
+        "residual_by_stage",
         "simulated against measured, by stage",
         columns,
         rows,
@@ -95,6 +92,15 @@ def residual_table(residuals: list[StageResidual]) -> ShownTable:
         note,
         is_lead=True,
     )
+
+
+def residual_tables(measured: Capture, simulated: Capture) -> list[ShownTable]:
+    """The residuals by stage; none where either side does not say which steps requests were in."""
+    both = (measured, simulated)
+    if not all(capture.num_rows("request_step") for capture in both):
+        return []
+    found = stage_residuals(measured, simulated)
+    return [residual_table(found)] if found else []
 
 
 def _without_inner_times(capture: Capture) -> Capture:

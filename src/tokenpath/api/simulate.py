@@ -99,6 +99,7 @@ def simulate_from(
     report states how far it is from what was measured; the second, with `settings` (`key=value`), answers the
     question. `scenario` None: what the recording says of its engine.
     """
+    from tokenpath.api.residuals import residual_tables
     from tokenpath.api.simulate_report import beside_measured, what_if
     from tokenpath.simulate.calibrate import fit_steps
     from tokenpath.simulate.scenario import scenario_of, with_settings
@@ -115,7 +116,9 @@ def simulate_from(
     asked = with_settings(base, settings)
     second = simulate(asked, workload, step_model=model, num_draws=num_draws, seed=seed)
     report = what_if(second.report, first.capture, second.capture, settings)
-    return first, replace(second, report=report)
+    # How far the calibrated simulation is from the recording stands beside its answer.
+    tables = [*report.tables[:1], *residual_tables(capture, first.capture), *report.tables[1:]]
+    return first, replace(second, report=replace(report, tables=tables))
 
 
 def compare_runs(

@@ -66,11 +66,13 @@ def report_of(
 
 def beside_measured(report: Report, simulated: Capture, measured: Capture) -> Report:
     """The report of a recorded run simulated as it was set: how far that is from what was measured."""
+    from tokenpath.api.residuals import residual_tables
     from tokenpath.simulate.compare import compare, comparison_table
 
     found = compare(measured, simulated)
     table = replace(comparison_table(found), key="residual", title="measured (A) and simulated (B)")
-    return replace(report, tables=[table, *report.tables])
+    stages = residual_tables(measured, simulated)
+    return replace(report, tables=[table, *stages, *report.tables])
 
 
 def what_if(report: Report, before: Capture, after: Capture, settings: Sequence[str]) -> Report:
