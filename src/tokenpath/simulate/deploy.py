@@ -91,7 +91,7 @@ class Deployed:
     ) -> Ran:
         """Run a workload; `curve` None: the step model's own."""
         at = self.scenario
-        send_ns, deliver_ns = self._frontend()
+        send_ns, deliver_ns = self._frontend(workload)
         round_trip_ns = send_ns + deliver_ns
         late = [self.cold_start().total_ns] * at.late_replicas if at.late_replicas else []
         first = [self._replica_settings(ready_ns) for ready_ns in [0] * at.replicas + late]
@@ -171,9 +171,17 @@ class Deployed:
         has_more = at.cluster.make_speculation() is not None or self._tiers() is not None
         return at.engine == "vllm" and at.dp == 1 and not has_more
 
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether a step is decided while another runs."""
+        at = self.scenario
+        if at.async_steps is not None:
+            return at.async_steps
+        return at.engine == "vllm" and isinstance(self.step_model, PhysicsModel)
+
     def _replica_settings(self, ready_ns: int) -> ReplicaSettings:
         at = self.scenario
-        in_flight = max(at.pp, 2 if at.async_steps else 1)
+        in_flight = max(at.pp, 2 if self._looks_ahead else 1)
         return ReplicaSettings(steps_in_flight=in_flight, num_stages=at.pp, ready_ns=ready_ns)
 
     def _replica(self, curve: StepCurve, settings: ReplicaSettings) -> Replica:
@@ -195,9 +203,10 @@ class Deployed:
 
     def _engine_settings(self) -> Any:
         at = self.scenario
+        ahead = {"async_scheduling": True} if at.engine == "vllm" and self._looks_ahead else {}
         return engine_settings(
             at.engine,
-            at.engine_settings,
+            {**ahead, **at.engine_settings},
             num_blocks=self.num_blocks,
             max_tokens=self.max_tokens,
             max_seqs=self.max_seqs,
@@ -225,13 +234,14 @@ class Deployed:
             )
         return self.deployment
 
-    def _frontend(self) -> tuple[int, int]:
+    def _frontend(self, workload: Workload) -> tuple[int, int]:
         """From client to engine, and back."""
         client = self.scenario.cluster.client
         if client.send_ns or client.deliver_ns:
             return client.send_ns, client.deliver_ns
         if isinstance(self.step_model, PhysicsModel):
-            return round(self.step_model.frontend_ns), 0
+            mean_prompt = float(workload.prompt_tokens.mean())
+            return self.step_model.frontend_ns_of(mean_prompt), 0
         if isinstance(self.step_model, CalibratedStepModel):
             delays = self.step_model.overheads
             ways = (delays.arrival, delays.delivery)

@@ -60,8 +60,10 @@ class Scenario:
     """Replicas that only decode; 0: every replica does both."""
     late_replicas: int = 0
     """Further replicas whose start begins with the run; ready after `cold_start`."""
-    async_steps: bool = False
-    """Whether the engine decides a step while the one before runs."""
+    async_steps: bool | None = None
+    """Whether vLLM decides a step while the one before runs; None: as its releases since 0.14 do where steps
+    come from physics, not at all under a step model of one's own. The other engines' schedulers look ahead
+    themselves."""
     engine_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the engine by its own names, typed."""
     cluster: Settings = field(default_factory=Settings)
