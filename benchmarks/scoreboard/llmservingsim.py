@@ -26,7 +26,7 @@ from tokenpath.simulate.calibrate.requests import (
     fit_requests,
     simulated_steps,
 )
-from tokenpath.simulate.calibrate.scaled import ScaledForm
+from tokenpath.simulate.calibrate.scaled import PRIOR_SIGMA, ScaledForm
 from tokenpath.simulate.deploy import find_gpu
 from tokenpath.simulate.loop_run import simulate_workload
 from tokenpath.simulate.physics.deployment import Deployment
@@ -78,7 +78,9 @@ def figures(data: Path, run: str, column: str) -> dict[str, tuple[float, float]]
     if column == "physics alone":
         return compared(measured, simulate(form.base).times, index >= 0)
     fitted = index % 2 == 0 if column == "A" else index < len(index) // 2
-    fit = fit_requests(measured, simulate, form, form.unscaled(), use=fitted)
+    fit = fit_requests(
+        measured, simulate, form, form.unscaled(), use=fitted, prior_sigma=PRIOR_SIGMA
+    )
     return compared(measured, simulate(fit.curve).times, ~fitted)
 
 

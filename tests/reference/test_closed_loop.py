@@ -1,7 +1,7 @@
 """vLLM's recorded runs in closed loop: arrivals go in, step costs come from other runs of the same server.
 
 Bounds are what the recordings themselves allow: repeats of one workload differ by 3 to 9 % in mean E2E, the
-machine's speed by about 5 % between runs, and a queue near saturation multiplies that (docs/simulate.md).
+machine's speed by about 5 % between runs, and a queue near saturation multiplies that (docs/calibrate.md).
 """
 
 from __future__ import annotations

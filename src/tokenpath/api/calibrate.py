@@ -14,6 +14,7 @@ from tokenpath.core.errors import UsageError
 if TYPE_CHECKING:
     from tokenpath.core.report import Report
     from tokenpath.simulate.calibrate import CalibratedStepModel
+    from tokenpath.simulate.scenario import Scenario
 
 Run = Capture | str | Path | Sequence[str | Path]
 """One run of an engine: a linked capture, a file, or the files that belong together."""
@@ -32,6 +33,7 @@ class Calibrated:
 def calibrate(
     runs: Sequence[Run],
     *,
+    scenario: Scenario | None = None,
     seed: int = 0,
     keep_hosts: bool = False,
     progress: Progress | None = None,
@@ -39,7 +41,9 @@ def calibrate(
 ) -> Calibrated:
     """Fit step latency on runs of one engine on one machine; three or more are judged by leaving each out.
 
-    Raises UsageError without a run, and InputError for files that cannot be read or hold too few steps.
+    Where nobody recorded steps, and only there, `scenario` is needed: model, GPU and settings, whose physics is
+    scaled to the times of the requests. Raises UsageError without a run, and InputError for files that cannot be
+    read or hold too few steps or requests.
     """
     from tokenpath.simulate.calibrate import fit_steps
     from tokenpath.simulate.calibrate.report import report_of
@@ -53,5 +57,10 @@ def calibrate(
             continue
         paths = [run] if isinstance(run, str | Path) else run
         captures.append(load(paths, keep_hosts=keep_hosts, progress=progress, columns=columns))
-    model = fit_steps(captures, seed=seed)
+    if scenario is not None and not any(capture.num_rows("step") for capture in captures):
+        from tokenpath.api.calibrate_requests import calibrate_requests
+
+        model = calibrate_requests(captures, scenario)
+    else:
+        model = fit_steps(captures, seed=seed)
     return Calibrated(report_of(model), model)

@@ -66,7 +66,7 @@ def test_half_of_the_requests_predict_the_other_half(ranks: int) -> None:
     simulate = simulator(work, ranks)
     measured = simulate(TRUE).times
     fitted = np.arange(50) % 2 == 0
-    fit = fit_requests(measured, simulate, FORM, START, use=fitted, num_rounds=6)
+    fit = fit_requests(measured, simulate, FORM, START, use=fitted, num_rounds=9)
     found = simulate(fit.curve).times
     for name in ("tpot_ns", "e2e_ns", "ttft_ns"):
         ours, theirs = getattr(found, name)()[~fitted], getattr(measured, name)()[~fitted]
@@ -78,7 +78,7 @@ def test_a_curve_of_the_wrong_speed_is_scaled() -> None:
     simulate = simulator(work)
     measured = simulate(TRUE).times
     form = ScaledForm(scale_curve(TRUE, 0.6))
-    fit = fit_requests(measured, simulate, form, form.unscaled(), num_rounds=6)
+    fit = fit_requests(measured, simulate, form, form.unscaled(), num_rounds=9)
     assert simulate(fit.curve).times.e2e_ns().sum() == pytest.approx(
         measured.e2e_ns().sum(), rel=0.02
     )
@@ -95,7 +95,7 @@ def test_requests_without_scheduling_times_will_do() -> None:
         seen.last_token_ns,
         seen.output_tokens,
     )
-    fit = fit_requests(client, simulate, FORM, START, num_rounds=6)
+    fit = fit_requests(client, simulate, FORM, START, num_rounds=9)
     assert simulate(fit.curve).times.tpot_ns().mean() == pytest.approx(
         seen.tpot_ns().mean(), rel=0.03
     )

@@ -90,9 +90,10 @@ def _answer(model: CalibratedStepModel) -> tuple[str, ...]:
     if error is None:
         return ("The error of this model was never measured.",)
     low, high = (100 * math.expm1(error.quantiles[at]) for at in (0.05, 0.95))
+    what = "a step" if model.num_steps else "a request's time per output token"
     steps = (
-        f"On {error.measured_on} a step is predicted within {100 * error.mean_abs_relative:.1f} % on "
-        f"average (90 % of steps took {low:+.0f} % to {high:+.0f} % more than predicted), and all of "
+        f"On {error.measured_on} {what} is predicted within {100 * error.mean_abs_relative:.1f} % on "
+        f"average (90 % took {low:+.0f} % to {high:+.0f} % more than predicted), and all of "
         f"them together {100 * error.bias_relative:+.1f} % off."
     )
     runs = (
@@ -116,15 +117,14 @@ def _terms(model: CalibratedStepModel) -> ShownTable:
     rows: list[list[Cell]] = []
     for name, weight in model.terms.items():
         label, units = _PER.get(name, (name, 1.0))
-        rows.append([label, format_duration(weight * units)])
+        is_scale = name.startswith("scale")
+        rows.append([label, f"x {weight:.2f}" if is_scale else format_duration(weight * units)])
     columns = [
         TableColumn("term", "what it costs", Unit.TEXT),
         TableColumn("cost", "cost", Unit.TEXT),
     ]
-    note = (
-        f"Time between steps ({format_duration(model.usual_gap_ns)}) is in the cost of a step. Terms "
-        "of 0 ns were not needed."
-    )
+    note = f"Time between steps ({format_duration(model.usual_gap_ns)}) is in the cost of a step. "
+    note = (note if model.num_steps else "") + "Terms of 0 ns were not needed."
     return ShownTable(
         "terms", "a step costs the sum of", columns, rows, len(rows), note, is_lead=True
     )
@@ -135,9 +135,9 @@ def _errors(model: CalibratedStepModel) -> ShownTable:
     rows: list[list[Cell]] = []
     if error is not None:
         for at, value in sorted(error.quantiles.items()):
-            rows.append([f"{100 * at:g} % of steps", 100 * math.expm1(value)])
+            rows.append([f"{100 * at:g} %", 100 * math.expm1(value)])
     columns = [
-        TableColumn("share", "steps left out", Unit.TEXT),
+        TableColumn("share", "of those left out", Unit.TEXT),
         TableColumn("deviation_percent", "took at most this % more", Unit.PERCENT),
     ]
     return ShownTable("left_out", "measured against predicted", columns, rows, len(rows))
@@ -150,7 +150,7 @@ def _overheads(model: CalibratedStepModel) -> list[ShownTable]:
         ("first token to the client", model.overheads.first_token),
         ("last token to the client", model.overheads.delivery),
     ):
-        if delay is not None:
+        if delay is not None and delay.num:
             rows.append(
                 [label, delay.num, delay.mean_ns, delay.quantiles[0.5], delay.quantiles[0.99]]
             )

@@ -28,6 +28,7 @@ MIN_REQUESTS = 20
 DEFAULT_ROUNDS = 10
 _MOVE = 0.5
 _INNER_ROUNDS = 8
+_SHORT_STEP_NS = 1e7
 _SLACK = 0.02
 """Relative loss below which two rounds count as equally good."""
 
@@ -151,10 +152,13 @@ def fit_requests(
     *,
     use: Bools | None = None,
     num_rounds: int = DEFAULT_ROUNDS,
+    prior_sigma: float | None = None,
 ) -> RequestFit:
     """Fit the weights of `form` to the requests that `use` marks (all by default), from weights `start`.
 
-    `num_rounds` simulations are made; the weights whose simulation came nearest are returned.
+    `num_rounds` simulations are made; the weights whose simulation came nearest are returned. The first third
+    of them only scale all weights alike: far from the truth the contents of steps are wrong. `prior_sigma`:
+    how far, as a share, each weight may be from `start` so scaled; None: as far as it likes.
 
     InputError for fewer than MIN_REQUESTS requests with both tokens.
     """
@@ -167,14 +171,19 @@ def fit_requests(
         )
     weights = start.copy()
     best: RequestFit | None = None
+    num_scaled = max(num_rounds // 3, 1)
     for number in range(max(num_rounds, 1)):
         run = simulate(form.curve(weights))
         loss = _loss(measured, run.times, mask)
         if best is None or loss < best.loss * (1 - _SLACK):
             best = RequestFit(form.curve(weights), weights, loss, number + 1)
         matrix, target = _equations(measured, run, form, mask, weights)
-        found = _solve(matrix, target, weights)
-        weights = found if number == 0 else weights + _MOVE * (found - weights)
+        if number < num_scaled:
+            weights = weights * (target.sum() / (matrix @ weights).sum())
+            anchor = weights
+            continue
+        found = _solve(matrix, target, weights, anchor, prior_sigma)
+        weights = weights + _MOVE * (found - weights)
     assert best is not None  # noqa: S101 - the loop runs at least once
     return best
 
@@ -243,13 +252,26 @@ def _within(terms: Float64s, start: Int64s, end: Int64s, begin: Int64s, stop: In
     return until(stop) - until(begin)
 
 
-def _solve(matrix: Float64s, target: Float64s, near: Float64s) -> Float64s:
-    """Least squares with weights 1 / prediction, as in `fit.py`: sums agree."""
+def _solve(
+    matrix: Float64s,
+    target: Float64s,
+    near: Float64s,
+    anchor: Float64s,
+    prior_sigma: float | None,
+) -> Float64s:
+    """Least squares with weights 1 / prediction, as in `fit.py`: sums agree, but for what a prior pulls."""
     weights = near
     for _ in range(_INNER_ROUNDS):
         predicted = np.maximum(matrix @ weights, target * 1e-3)
         root = 1 / np.sqrt(predicted)
-        weights = non_negative_least_squares(matrix * root[:, None], target * root)
+        rows, wanted = matrix * root[:, None], target * root
+        if prior_sigma is not None:
+            noise = np.sqrt(np.mean((rows @ weights - wanted) ** 2))
+            # A weight that starts at nothing is a constant, ns: its scale is that of a short step.
+            pull = noise / prior_sigma / np.where(anchor > 0, anchor, _SHORT_STEP_NS)
+            rows = np.concatenate((rows, np.diag(pull)))
+            wanted = np.concatenate((wanted, pull * anchor))
+        weights = non_negative_least_squares(rows, wanted)
     return weights
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from tokenpath.simulate.step_model import NUM_FEATURES, Float64s, StepCurve
 
+PRIOR_SIGMA = 0.3
+"""How far the scales of a curve's parts usually are from each other, as a share: the errors of physics."""
 _PREFILL, _DECODE = slice(0, 4), slice(4, 7)
 _NAMES = (
     "step",

@@ -11,7 +11,7 @@ from tokenpath.simulate.step_model import Float64s, StepCurve
 
 _PRIOR_SIGMA = 0.03
 """Speed of the same machine differs by about 3 % from run to run before anything is known of it: repeated
-vLLM runs on a CPU differed by 1 to 5 % (docs/simulate.md)."""
+vLLM runs on a CPU differed by 1 to 5 % (docs/calibrate.md)."""
 _PRIOR_WEIGHT = 2.0
 """The prior counts as much as so many parts left out."""
 BLOCK_WEIGHT = 1 / 3
