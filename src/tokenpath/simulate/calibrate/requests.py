@@ -169,13 +169,13 @@ def fit_requests(
             allowed=f"at least {MIN_REQUESTS}",
             next_step="use the results of a longer run",
         )
-    weights = start.copy()
-    best: RequestFit | None = None
+    weights = anchor = start.copy()
+    best = RequestFit(form.curve(weights), weights, np.inf, 0)
     num_scaled = max(num_rounds // 3, 1)
     for number in range(max(num_rounds, 1)):
         run = simulate(form.curve(weights))
         loss = _loss(measured, run.times, mask)
-        if best is None or loss < best.loss * (1 - _SLACK):
+        if loss < best.loss * (1 - _SLACK):
             best = RequestFit(form.curve(weights), weights, loss, number + 1)
         matrix, target = _equations(measured, run, form, mask, weights)
         if number < num_scaled:
@@ -184,7 +184,6 @@ def fit_requests(
             continue
         found = _solve(matrix, target, weights, anchor, prior_sigma)
         weights = weights + _MOVE * (found - weights)
-    assert best is not None  # noqa: S101 - the loop runs at least once
     return best
 
 
