@@ -49,6 +49,8 @@ _RELEASE = 0.6
 """Spread of a release's own scales over that of a class."""
 _STEP = 0.04
 _MOST_MOVE = 0.7
+_STANDSTILL = 0.5
+"""Gain of the objective that is none."""
 MAX_CONCURRENCY = 256
 PER_CELL = 16
 
@@ -83,24 +85,14 @@ def training_cases(
 
 @dataclass(frozen=True)
 class Linear:
-    """The problem near a point: jacobian x move = target, least squares."""
+    """Slopes of the errors at a point."""
 
     active: list[str]
     """Parameters of the first columns; those of the cells follow, four each."""
-    base: np.ndarray
-    """Errors at the point."""
-    jacobian: np.ndarray
-    """Rows of the residuals, then of the priors."""
-    target: np.ndarray
-    """The same rows."""
-
-    def solve(self, keep: np.ndarray | None) -> np.ndarray:
-        """The move of least squares; of the rows in the mask `keep` alone."""
-        rows, goal = self.jacobian, self.target
-        if keep is not None:
-            rows, goal = rows[keep], goal[keep]
-        move, *_ = np.linalg.lstsq(rows, goal, rcond=None)
-        return np.asarray(move)
+    slopes: np.ndarray
+    """[values, columns]: change of an error per change of a logarithm."""
+    spreads: np.ndarray
+    """[columns]: of the priors."""
 
 
 class Problem:
@@ -151,71 +143,72 @@ class Problem:
         return np.log(predicted / self.measured)
 
     def linearise(self, logs: dict[str, float], cells: np.ndarray) -> Linear:
-        """Weighted residuals, priors and their slopes at a point."""
+        """Slopes by forward differences."""
         base = self.errors(logs, cells)
-        scaled = base / self.sigma
-        weight = (_FREEDOM + 1) / (_FREEDOM + scaled**2)
-        root = np.sqrt(weight) / self.sigma
         active = [n for n in self.names if self._matters(n)]
-        num, num_cells = len(active), len(self.cell_names) * len(SCALES)
-        size = len(base)
-        jacobian = np.zeros((size + num + num_cells, num + num_cells))
+        num = len(active)
+        slopes = np.zeros((len(base), num + len(self.cell_names) * len(SCALES)))
         for k, name in enumerate(active):
             moved = dict(logs)
             moved[name] = moved.get(name, prior(name)[0]) + _STEP
-            change = (self.errors(moved, cells, self._concerned(name)) - base) / _STEP * root
-            jacobian[:size, k] = np.nan_to_num(change)
-            jacobian[size + k, k] = 1 / prior(name)[1]
+            change = self.errors(moved, cells, self._concerned(name)) - base
+            slopes[:, k] = np.nan_to_num(change) / _STEP
         # Every case has one class: all are moved at once and the columns told apart after. Its release
         # acts on it in the same way.
+        owners = self.cells_of[self.row_case]
         for j in range(len(SCALES)):
             moved_cells = cells.copy()
             moved_cells[~self._is_release(), j] += _STEP
-            change = (self.errors(logs, moved_cells) - base) / _STEP * root
-            owners = self.cells_of[self.row_case]
+            change = (self.errors(logs, moved_cells) - base) / _STEP
             for c in range(len(self.cell_names)):
-                column = num + c * len(SCALES) + j
                 mine = (owners == c).any(axis=1)
-                jacobian[:size, column][mine] = change[mine]
-                jacobian[size + column, column] = 1 / self.spreads[c, j]
-        target = np.zeros(size + num + num_cells)
-        target[:size] = -base * root
-        for k, name in enumerate(active):
-            mean, spread = prior(name)
-            target[size + k] = -(logs.get(name, mean) - mean) / spread
-        target[size + num :] = -(cells / self.spreads).ravel()
-        return Linear(active, base, jacobian, target)
+                slopes[mine, num + c * len(SCALES) + j] = change[mine]
+        spreads = np.concatenate([[prior(n)[1] for n in active], self.spreads.ravel()])
+        return Linear(active, slopes, spreads)
 
     def step(
-        self, logs: dict[str, float], cells: np.ndarray, say: bool
+        self,
+        linear: Linear,
+        logs: dict[str, float],
+        cells: np.ndarray,
+        keep: np.ndarray | None = None,
+        shares: tuple[float, ...] = (1.0, 0.5, 0.25, 0.1),
     ) -> tuple[dict[str, float], np.ndarray, float]:
-        """One damped Gauss-Newton step."""
-        linear = self.linearise(logs, cells)
-        move = linear.solve(None)
-        best = (logs, cells, self._objective(linear.base, logs, cells))
-        for share in (1.0, 0.5, 0.25, 0.1):
+        """One Gauss-Newton step with given slopes; `keep` masks the values that count.
+
+        The first of `shares` of it that gains is taken; a single share is taken in any case.
+        """
+        mask = np.ones(len(self.sigma), dtype=bool) if keep is None else keep
+        base, sigma = self.errors(logs, cells)[mask], self.sigma[mask]
+        root = np.sqrt((_FREEDOM + 1) / (_FREEDOM + (base / sigma) ** 2)) / sigma
+        means = np.array([prior(n)[0] for n in linear.active])
+        now = np.array([logs.get(n, prior(n)[0]) for n in linear.active])
+        offset = np.concatenate([now - means, cells.ravel()])
+        rows = np.vstack([linear.slopes[mask] * root[:, None], np.diag(1 / linear.spreads)])
+        goal = np.concatenate([-base * root, -offset / linear.spreads])
+        move, *_ = np.linalg.lstsq(rows, goal, rcond=None)
+        best = (logs, cells, self._objective(base, sigma, logs, cells))
+        for share in shares:
             trial, trial_cells = self._moved(logs, cells, linear, share * move)
-            value = self._objective(self.errors(trial, trial_cells), trial, trial_cells)
-            if value < best[2]:
-                best = (trial, trial_cells, value)
-                break
-        if say:
-            print(f"  objective {best[2]:.1f}", flush=True)
+            errors = self.errors(trial, trial_cells)[mask]
+            value = self._objective(errors, sigma, trial, trial_cells)
+            if value < best[2] or len(shares) == 1:
+                return trial, trial_cells, value
         return best
 
     def leave_out(self, fit: Fit) -> dict[str, Fit]:
-        """By family: the fit without its runs, by the linear problem at the fit with their rows taken out."""
-        cells = np.array([fit.cells.get(n, [0.0] * len(SCALES)) for n in self.cell_names])
-        linear = self.linearise(fit.logs, cells)
+        """By family: the fit without its runs: one whole step of the problem without their rows.
+
+        Whole, though it may overshoot: a damped one would leave in what the family taught.
+        """
+        start = np.array([fit.cells.get(n, [0.0] * len(SCALES)) for n in self.cell_names])
+        linear = self.linearise(fit.logs, start)
         families = np.array([self.cases[i].family for i in self.row_case])
         found = {}
         for family in sorted(set(families.tolist())):
-            keep = np.concatenate(
-                [families != family, np.ones(len(linear.target) - len(families), dtype=bool)]
-            )
-            logs, moved = self._moved(fit.logs, cells, linear, linear.solve(keep))
+            logs, cells, _ = self.step(linear, fit.logs, start, families != family, (1.0,))
             own = {key for case in self.cases if case.family == family for key in case.classes}
-            other = self._fit(logs, moved, [])
+            other = self._fit(logs, cells, [])
             found[family] = Fit(other.logs, {n: v for n, v in other.cells.items() if n not in own})
         return found
 
@@ -252,8 +245,10 @@ class Problem:
         stacks = [self.predictor.front] + ([self.predictor.back] if self.predictor.back else [])
         return not group or any(group in (*s.engines, *s.generations, *s.releases) for s in stacks)
 
-    def _objective(self, errors: np.ndarray, logs: dict[str, float], cells: np.ndarray) -> float:
-        scaled = errors / self.sigma
+    def _objective(
+        self, errors: np.ndarray, sigma: np.ndarray, logs: dict[str, float], cells: np.ndarray
+    ) -> float:
+        scaled = errors / sigma
         data = float(np.sum((_FREEDOM + 1) / 2 * np.log1p(scaled**2 / _FREEDOM)))
         before = sum(((v - prior(n)[0]) / prior(n)[1]) ** 2 for n, v in logs.items()) / 2
         return data + before + float(np.sum((cells / self.spreads) ** 2)) / 2
@@ -274,8 +269,10 @@ class Problem:
                 cells[k] = start.cells.get(name, cells[k])
         history: list[float] = []
         for _ in range(iterations):
-            logs, cells, value = self.step(logs, cells, say)
-            if history and history[-1] - value < 0.5:
+            logs, cells, value = self.step(self.linearise(logs, cells), logs, cells)
+            if say:
+                print(f"  objective {value:.1f}", flush=True)
+            if history and history[-1] - value < _STANDSTILL:
                 break
             history.append(value)
             if checkpoint is not None:
