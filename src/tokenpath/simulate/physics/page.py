@@ -43,6 +43,17 @@ tokens, of what a prefill adds whatever its size. A share is never taken above {
 
 Not modelled one by one, so part of the fitted numbers: padding of decode batches to captured graphs, uneven
 routing inside a rank, clocks under load, contention of links.
+
+To fit again (minutes; the measured sets are not part of this repository):
+
+    python benchmarks/scoreboard/fit.py --data FOLDER --out fit.json
+    python benchmarks/scoreboard/fit.py --data FOLDER --start fit.json --leave-out FOLDER-B --out unused.json
+    python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version DATE --without-fits FOLDER-B \\
+        --out src/tokenpath/simulate/physics/fitted.json
+
+How it compares with measurements and with other simulators: [scoreboard](scoreboard.md). Carried over to a
+generation that it was not fitted to (A100 over H100, 230 static batches of LLM-Inference-Bench): ratio 4 %
+too high at the median, 8 % off in absolute terms (`benchmarks/scoreboard/ratios.py`).
 """
 
 
