@@ -53,20 +53,25 @@ def simulate(
     detail: str | None = None,
     to: str | Path | None = None,
     stops_on_overload: bool = True,
+    notify: Callable[[str], None] | None = None,
 ) -> SimulatedRun:
     """Run a workload on a deployment that need not exist.
 
     `step_model` None: physics. `redraw` gives the workload of another seed, for the intervals; None: the
     workload is known and only the engine is unsure. `num_draws` 0: no intervals. `detail`: `request`, `step`
     or `token`; None: `step` where that is affordable. `to`: a new folder that the capture is written to; shares and
-    tokens are streamed there with `token`, and are then not in memory. Raises UsageError or InputError, naming the limit and the
+    tokens are streamed there with `token`, and are then not in memory. `notify` is told what goes on. Raises UsageError or InputError, naming the limit and the
     nearest value that works, for what cannot be.
     """
     from tokenpath.api.simulate_report import report_of
     from tokenpath.simulate.deploy import deploy
     from tokenpath.simulate.summary import summarise
 
-    deployed = deploy(scenario, workload, step_model)
+    deployed = deploy(scenario, workload, step_model, num_runs=1 + num_draws)
+    if notify is not None:
+        notify(
+            "simulating; the event loop is compiled first, once for a machine, if much is to be done"
+        )
     if detail is None:
         detail = "step" if int(workload.output_tokens.sum()) <= SHARES_MAX else "request"
     ran, itl_ns = _run(
@@ -77,7 +82,7 @@ def simulate(
         raise UsageError("no request was run", where=workload.name)
     intervals: Mapping[str, Interval] = {}
     if num_draws and ran.simulated.overload is None:
-        intervals = _intervals(deployed, workload, redraw, num_draws, seed)
+        intervals = _intervals(deployed, workload, redraw, num_draws, seed, notify)
     report = report_of(deployed, workload, ran, summary, intervals)
     return SimulatedRun(report, summary, intervals, ran.capture, deployed, workload)
 
@@ -200,11 +205,18 @@ def _intervals(
     redraw: Callable[[int], Workload] | None,
     num_draws: int,
     seed: int,
+    notify: Callable[[str], None] | None,
 ) -> dict[str, Interval]:
     from tokenpath.simulate.calibrate.intervals import predict
     from tokenpath.simulate.summary import summarise
 
+    num_done = 0
+
     def run(curve: StepCurve, of_seed: int) -> Mapping[str, float]:
+        nonlocal num_done
+        num_done += 1
+        if notify is not None:
+            notify(f"intervals: run {num_done} of {num_draws + 1}")
         drawn = workload if redraw is None or of_seed == seed else redraw(of_seed)
         ran = deployed.run(drawn, curve, detail="step", stops_on_overload=False)
         summary = summarise(ran.capture, deployed.scenario.slo, observer=_observer(ran.capture))

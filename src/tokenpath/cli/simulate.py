@@ -146,9 +146,18 @@ def run(arguments: argparse.Namespace) -> int:
         detail=arguments.detail,
         to=arguments.to,
         stops_on_overload=not arguments.run_overload,
+        notify=_notify if sys.stderr.isatty() else None,
     )
+    if sys.stderr.isatty():
+        _notify("")
     _show(arguments, done.report)
     return 0
+
+
+def _notify(text: str) -> None:
+    """One line that the next one overwrites."""
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -73,6 +73,8 @@ class Deployed:
     """Most requests of a step."""
     longest: int
     """Longest request of the workload, prompt and output."""
+    num_runs: int = 1
+    """How many runs there will be."""
 
     @property
     def num_gpus(self) -> int:
@@ -121,6 +123,7 @@ class Deployed:
                 detail=detail,
                 sink=sink,
                 stops_on_overload=stops_on_overload,
+                num_runs=self.num_runs,
             )
         else:
             simulated = simulate_workload(
@@ -250,7 +253,13 @@ class Deployed:
         return 0, 0
 
 
-def deploy(scenario: Scenario, workload: Workload, step_model: StepModel | None = None) -> Deployed:
+def deploy(
+    scenario: Scenario,
+    workload: Workload,
+    step_model: StepModel | None = None,
+    *,
+    num_runs: int = 1,
+) -> Deployed:
     """Make a scenario ready for workloads no longer than this one.
 
     `step_model` None: physics. Raises UsageError or InputError for what cannot be: unknown names, a layout
@@ -297,7 +306,8 @@ def deploy(scenario: Scenario, workload: Workload, step_model: StepModel | None 
         chosen = physics_model(at)
     if chosen is None:
         raise UsageError("no step model", next_step="name a model and a GPU, or a step model")
-    return Deployed(scenario, at, chosen, memory, num_blocks, max_tokens, max_seqs, longest)
+    limits = max_tokens, max_seqs, longest
+    return Deployed(scenario, at, chosen, memory, num_blocks, *limits, num_runs)
 
 
 def find_gpu(name: str) -> Hardware:

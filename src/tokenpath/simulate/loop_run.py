@@ -73,8 +73,12 @@ def simulate_vllm(
     sink: ShareSink | None = None,
     round_trip_ns: int = 0,
     stops_on_overload: bool = True,
+    num_runs: int = 1,
 ) -> Simulated:
-    """What `simulate_workload` gives for plain replicas of vLLM, to the bit, by the compiled loop."""
+    """What `simulate_workload` gives for plain replicas of vLLM, to the bit, by the compiled loop.
+
+    `num_runs`: how many runs like this one there will be, which decides whether compiling pays.
+    """
     run = CompiledRun(
         workload,
         config,
@@ -85,6 +89,7 @@ def simulate_vllm(
         look_every=look_every(workload),
         keeps_shares=_keeps_shares(detail),
         sink=sink,
+        num_runs=num_runs,
     )
     watch = OverloadWatch(workload, run, run, stops=stops_on_overload)
     end_ns = run.run(watch)

@@ -82,11 +82,13 @@ class CompiledRun:
         keeps_shares: bool = False,
         sink: ShareSink | None = None,
         is_compiled: bool | None = None,
+        num_runs: int = 1,
     ) -> None:
         """Replicas of one kind: `settings` of each may differ in `ready_ns` only.
 
         `look_every`: requests sent between two looks of a watch; 0: none. `is_compiled`: whether machine code runs
-        or Python, the same functions; None: machine code, unless it would have to be compiled for little work.
+        or Python, the same functions; None: machine code, unless it would have to be compiled for little work:
+        that of `num_runs` runs like this one.
         """
         if all(replica.ready_ns > 0 for replica in settings):
             raise InputError("no replica is ready at the start", allowed="one with ready_ns 0")
@@ -120,11 +122,13 @@ class CompiledRun:
         views = [cast("Scheduler", SchedulerView(state)) for state in self._sim.state]
         self.endpoints = [Endpoint(k, view) for k, view in enumerate(views)]
         """Every scheduler; only its counts can be asked for."""
-        self._is_compiled = self._is_worth_it(workload) if is_compiled is None else is_compiled
+        self._is_compiled = (
+            self._is_worth_it(workload, num_runs) if is_compiled is None else is_compiled
+        )
         self._advance = self._bound()
 
-    def _is_worth_it(self, workload: Workload) -> bool:
-        if int(workload.output_tokens.sum()) + workload.num_requests >= COMPILE_FROM_ENTRIES:
+    def _is_worth_it(self, workload: Workload, num_runs: int) -> bool:
+        if is_much_work(workload, num_runs):
             return True
         from tokenpath.simulate.compiled.machine_code import is_at_hand
 
@@ -266,6 +270,13 @@ def _share_rows(shares: Int64s) -> ShareRows:
         num_computed_before=column(at.SHARE_COMPUTED),
         num_emitted=column(at.SHARE_EMITTED),
         is_resumed=shares[:, at.SHARE_IS_RESUMED] == 1,
+    )
+
+
+def is_much_work(workload: Workload, num_runs: int = 1) -> bool:
+    """Whether runs of a workload take longer in Python than compiling does."""
+    return num_runs * (int(workload.output_tokens.sum()) + workload.num_requests) >= (
+        COMPILE_FROM_ENTRIES
     )
 
 
