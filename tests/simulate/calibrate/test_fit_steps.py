@@ -158,3 +158,10 @@ def test_delays_outside_the_engine_are_measured_where_both_sides_are_seen():
     assert model.overheads.delivery.quantiles[0.5] == pytest.approx(4e6)
     assert model.overheads.round_trip_ns == pytest.approx(6e6)
     assert fit_steps(noisy(15)).overheads.round_trip_ns == 0
+
+
+def test_a_log_stamped_by_the_second_still_says_how_long_steps_were():
+    table = features(np.random.default_rng(16), 300)
+    seen = observe(capture(table, TRUE.step_ns(table), gap_ns=0, observer="log"))
+    assert np.sort(seen.cost_ns) == pytest.approx(np.sort(TRUE.step_ns(table)), abs=1)
+    assert any("a log states" in note for note in seen.notes)

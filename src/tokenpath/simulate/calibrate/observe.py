@@ -74,7 +74,7 @@ def observe(capture: Capture) -> StepObservations:
     tokens = values["num_prefill_tokens"] + values["num_decode_tokens"]
     known = np.all([values[name] >= 0 for name in _COUNTS if not name.startswith("sum_")], axis=0)
     series = _series(capture, rows)
-    cost, gap = _cost(start, end, series, is_host_range=observer == "profiler")
+    cost, gap = _cost(start, end, series, observer)
     notes = _estimate_sums(values, known)
     features, is_guessed = _features(values, pairs)
     if is_guessed[known].any():
@@ -89,6 +89,8 @@ def observe(capture: Capture) -> StepObservations:
             "profiler trace with execute_context_... annotations",
             next_step="record steps, or calibrate a physics model from a load generator's results",
         )
+    if observer == "log":
+        notes.append("a log states the length of a step: time between steps is not in its cost")
     if observer == "profiler":
         notes.append("steps were timed under a profiler, which slows the host")
     order = np.lexsort((end, series))
@@ -200,15 +202,16 @@ def _features(values: Mapping[str, Int64s], pairs: Float64s) -> tuple[Float64s, 
     return features, is_guessed
 
 
-def _cost(
-    start: Int64s, end: Int64s, series: Int64s, *, is_host_range: bool
-) -> tuple[Float64s, float]:
+def _cost(start: Int64s, end: Int64s, series: Int64s, observer: str) -> tuple[Float64s, float]:
     """Cost of each step, NaN where it cannot be told, and the usual gap.
 
     Scheduler: the end of a step is when its tokens were out, so steps that follow each other at once cost
     the time between their ends; that also holds where one is scheduled while another runs. Profiler: the
-    range of the worker's call starts a step, and the device may go on after it: from start to start.
+    range of the worker's call starts a step, and the device may go on after it: from start to start. Log: its
+    lines are stamped by the second, and only the lengths that they state are exact.
     """
+    if observer == "log":
+        return (end - start).astype(np.float64), 0.0
     order = np.lexsort((end, series))
     first, last, engine = start[order], end[order], series[order]
     follows = np.zeros(len(order), np.bool_)
@@ -220,7 +223,7 @@ def _cost(
     # A recorder's clock may tick in microseconds: a usual gap of nothing is no scale.
     is_pause = ~(gap <= _PAUSE_FACTOR * max(usual, 1e4))
     cost = np.empty(len(order))
-    if is_host_range:
+    if observer == "profiler":
         period = np.full(len(order), np.nan)
         period[:-1] = np.where(~is_pause[1:], (first[1:] - first[:-1]).astype(np.float64), np.nan)
         cost[order] = period

@@ -124,7 +124,7 @@ def _terms(model: CalibratedStepModel) -> ShownTable:
         TableColumn("cost", "cost", Unit.TEXT),
     ]
     note = f"Time between steps ({format_duration(model.usual_gap_ns)}) is in the cost of a step. "
-    note = (note if model.num_steps else "") + "Terms of 0 ns were not needed."
+    note = (note if model.usual_gap_ns > 0 else "") + "Terms of 0 ns were not needed."
     return ShownTable(
         "terms", "a step costs the sum of", columns, rows, len(rows), note, is_lead=True
     )
