@@ -95,7 +95,7 @@ class Predictor:
         self.front = Stack([c.deployment for c in self.cases])
         split = [i for i, c in enumerate(self.cases) if c.decode is not None]
         self.split = {i: k for k, i in enumerate(split)}
-        self.back = Stack([self.cases[i].decode for i in split]) if split else None  # type: ignore[misc]
+        self.back = Stack([self.cases[i].decode for i in split]) if split else None
         self.split_index = np.array(split, dtype=int)
         self.kv = [c.kv_tokens or self._kv(c.deployment, c) for c in self.cases]
         self.traffic = [traffic(c, seed, shorten) for c in self.cases]
@@ -110,12 +110,12 @@ class Predictor:
     ) -> list[dict[str, float]]:
         """Metrics of every case, in ms; of those in the mask `only`, the others empty."""
         eff = self.front.efficiencies(logs, cells)
-        mixed, decode, device, host, host_ns = assemble(self.front.terms, eff)  # type: ignore[arg-type]
+        mixed, decode, device, host, host_ns = assemble(self.front.terms, eff)
         coefficients = device + host
         back = None
         if self.back is not None:
             back_eff = self.back.efficiencies(logs, cells[self.split_index])
-            back = assemble(self.back.terms, back_eff)  # type: ignore[arg-type]
+            back = assemble(self.back.terms, back_eff)
         out: list[dict[str, float]] = []
         for i, case in enumerate(self.cases):
             if only is not None and not only[i]:

@@ -41,7 +41,7 @@ class Pair:
         self.terms: list[tuple[Terms, str | None]] = []
         for key in _GPUS.values():
             hardware = load_catalogue()[key]
-            at = Deployment(find_model(model), hardware, engine, tp=tp)  # type: ignore[arg-type]
+            at = Deployment(find_model(model), hardware, engine, tp=tp)
             self.terms.append((terms_of(at), generation(hardware)))
 
     def log_ratio(self, logs: Mapping[str, float]) -> float:

@@ -126,7 +126,7 @@ def _deploy(row: dict[str, str], tp: int, dp: int, ep: int) -> Deployment:
     return Deployment(
         model=model,
         hardware=load_catalogue()[SYSTEMS[row["system"]]],
-        engine=row["backend"],  # type: ignore[arg-type]
+        engine=row["backend"],
         engine_version=row["backend_version"] or None,
         tp=tp,
         dp=dp,

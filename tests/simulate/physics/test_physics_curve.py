@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +36,8 @@ HARDWARE = load_catalogue()
 H100 = HARDWARE["h100-sxm5-80gb"]
 
 
-def deploy(
-    model: str = "llama-3.1-8b", gpu: str = "h100-sxm5-80gb", **layout: object
-) -> Deployment:
-    return Deployment(find_model(model), HARDWARE[gpu], **layout)  # type: ignore[arg-type]
+def deploy(model: str = "llama-3.1-8b", gpu: str = "h100-sxm5-80gb", **layout: Any) -> Deployment:
+    return Deployment(find_model(model), HARDWARE[gpu], **layout)
 
 
 def decode_ns(at: Deployment, num: int = 16, context: int = 1000) -> float:
