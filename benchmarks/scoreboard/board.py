@@ -12,9 +12,10 @@ rivals come as scores of their own, with the rival as `system`. Nothing here kno
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ OURS = "tokenpath"
 """`system` of our own scores."""
 NUM_RESAMPLES = 4000
 LEVEL = 0.95
+_SAME = 1e-3
+"""Two measurements no further apart are one, printed with other digits."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Line:
     column: str
     metric: str
     num_runs: int
-    """Runs measured."""
+    """Runs measured; of our own lines all that any system was asked about, scored yet or not."""
     num_answered: int
     """Runs predicted."""
     median_abs: float | None
@@ -133,6 +136,9 @@ def table(board: Board, scores: Iterable[Score], *, seed: int = 0) -> list[Line]
         if score.key.board == board.name:
             key = score.key
             groups[(key.system, key.column, key.metric)][key.run] = score
+    asked: dict[str, set[str]] = defaultdict(set)
+    for (_, _, metric), runs in groups.items():
+        asked[metric] |= runs.keys()
     lines = []
     for system, column, metric in sorted(groups, key=lambda k: (k[0] != OURS, k[0], k[1])):
         if metric not in board.metrics:
@@ -140,12 +146,15 @@ def table(board: Board, scores: Iterable[Score], *, seed: int = 0) -> list[Line]
         own = groups.get((OURS, "A", metric), {})
         mine = groups[(system, column, metric)]
         verdict = "" if system == OURS else compare(own, mine, seed=seed)
-        lines.append(_line(board.name, (system, column, metric), mine, verdict, seed))
+        num_runs = len(asked[metric]) if system == OURS else len(mine)
+        line = _line(board.name, (system, column, metric), mine, verdict, seed)
+        lines.append(replace(line, num_runs=num_runs))
     return lines
 
 
 def compare(ours: Mapping[str, Score], rival: Mapping[str, Score], *, seed: int = 0) -> str:
-    """Paired difference of absolute errors (ours minus theirs) over the runs that both answer.
+    """Paired difference of absolute errors (ours minus theirs) over the runs that both answer, if both are held
+    against the same measurement.
 
     The median difference with its percentile-bootstrap interval over runs (Efron, Tibshirani 1993, ch. 13);
     an interval that holds 0 is "no difference".
@@ -156,6 +165,7 @@ def compare(ours: Mapping[str, Score], rival: Mapping[str, Score], *, seed: int 
         if run in rival
         and (a := score.relative) is not None
         and (b := rival[run].relative) is not None
+        and math.isclose(score.measured, rival[run].measured, rel_tol=_SAME)
     ]
     if len(pairs) < 3:
         return f"{len(pairs)} runs in common"

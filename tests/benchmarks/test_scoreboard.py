@@ -67,3 +67,17 @@ def test_a_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
     changed = scores(OURS, [0.5])
     list(append(path, iter(changed)))
     assert load(path)[changed[0].key].relative == pytest.approx(0.5)
+
+
+def test_runs_that_only_rivals_were_asked_count_as_not_answered_yet() -> None:
+    lines = table(BOARD, scores(OURS, [0.01] * 3) + scores("rival", [0.1] * 5))
+    assert [(line.num_answered, line.num_runs) for line in lines] == [(3, 5), (5, 5)]
+
+
+def test_another_measurement_of_a_run_is_not_paired() -> None:
+    ours = {f"run{n}": s for n, s in enumerate(scores(OURS, [0.01] * 4))}
+    theirs = {
+        run: Score(score.key, 100.0 if run == "run0" else 120.0, score.predicted)
+        for run, score in ours.items()
+    }
+    assert compare(ours, theirs) == "1 runs in common"
