@@ -2,7 +2,7 @@
 
 The steps are those of vLLM's start-up (vllm/v1/worker/gpu_worker.py, determine_available_memory): budget =
 utilisation x memory the device reports; minus weights, minus the peak of a profiling run, minus what is not
-torch's; the rest is divided by the bytes of a block. What an engine prints is exact and goes before this.
+torch's; the rest is divided by the bytes of a block. SGLang's fraction is of weights and cache alone. What an engine prints is exact and goes before this.
 """
 
 from __future__ import annotations
@@ -118,6 +118,9 @@ def _plan(
     activations = max_tokens * (2 * shape.hidden_size + widest) * _ACTIVATION_BYTES
     activations += max_seqs * shape.vocab_size * LOGIT_BYTES
     runtime = CONTEXT_BYTES + (COLLECTIVE_BYTES if at.num_ranks > 1 else 0.0)
+    if at.engine == "sglang":
+        # Its mem_fraction_static is of weights and pool; the rest of the device is for everything else.
+        activations = runtime = 0.0
     return MemoryPlan(
         budget_bytes=budget,
         weight_bytes=weights,

@@ -63,6 +63,12 @@ def test_kv_in_8_bits_doubles_the_blocks() -> None:
     assert narrow.num_blocks == pytest.approx(2 * wide.num_blocks, abs=2)
 
 
+def test_sglangs_fraction_is_of_weights_and_cache() -> None:
+    at = Deployment(find_model("llama-3.1-8b"), H100, engine="sglang")
+    plan = plan_memory(at, utilisation=0.8)
+    assert plan.kv_bytes + plan.weight_bytes == pytest.approx(plan.budget_bytes)
+
+
 def test_blocks_that_vllm_printed() -> None:
     data = os.environ.get("TOKENPATH_REFERENCE_DATA")
     if data is None:
