@@ -2,7 +2,8 @@
 
 The steps are those of vLLM's start-up (vllm/v1/worker/gpu_worker.py, determine_available_memory): budget =
 utilisation x memory the device reports; minus weights, minus the peak of a profiling run, minus what is not
-torch's; the rest is divided by the bytes of a block. SGLang's fraction is of weights and cache alone. What an engine prints is exact and goes before this.
+torch's; the rest is divided by the bytes of a block. SGLang's fraction is of weights and cache alone. What an
+engine prints is exact and goes before this.
 """
 
 from __future__ import annotations
