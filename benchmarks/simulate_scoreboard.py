@@ -31,7 +31,8 @@ not part of this repository.
 How to read it. The unit is a run: one engine under one load. Error is |predicted / measured - 1|, its median
 over runs with a 95 % bootstrap interval. Column A: tokenpath fitted without the evaluation runs; claims come
 from here, and they are runs of the simulator that `tokenpath simulate` runs. Column B: fitted without any run
-of the model's family either (on the silicon sample, run by the light loop of the fit). Rivals stand with what they
+of the model's family either. On the silicon sample the light loop of the fit runs column B and the few rows of A
+that would take hours (`LONG_TOKENS`). Rivals stand with what they
 published, or what their release answered, for the same runs. The last column pairs tokenpath (A) with the
 rival run by run: the median difference of absolute errors with its interval, "no difference" where the
 interval holds 0. A run that is not answered, or not scored yet, counts in "answered", not in the median. A
