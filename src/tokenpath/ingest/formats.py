@@ -119,4 +119,4 @@ def _next_step(path: Path) -> str:
         return f"ncu --import {path.name} --csv --page raw > {path.stem}.csv"
     if path.name.endswith(_TABLE_SUFFIXES):
         return "say which column is what: --columns arrival_s=THEIR_NAME,output_tokens=THEIR_NAME"
-    return "give the .json or .json.gz file that torch.profiler wrote"
+    return "give a whole file as its tool wrote it; docs/formats.md says how each tool writes one"

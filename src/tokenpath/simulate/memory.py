@@ -136,7 +136,7 @@ def _plan(
 def _does_not_fit(
     at: Deployment, plan: MemoryPlan, needed: float, utilisation: float
 ) -> InputError:
-    """What is too large, and the smallest change of tensor parallelism that helps."""
+    """What is too large, the longest sequence that fits, or the smallest tensor parallelism that helps."""
     spent = plan.weight_bytes + plan.activation_bytes + plan.runtime_bytes
     working = None
     heads = at.model.shape.num_heads
@@ -146,7 +146,10 @@ def _does_not_fit(
             if spent * scale + 1e9 + needed * scale < plan.budget_bytes:
                 working = tp
                 break
-    hint = f"nearest that works: tp = {working}" if working else "use a larger part or fewer bits"
+    hints = [f"nearest that works: tp = {working}"] if working else []
+    if plan.num_tokens:
+        hints.append(f"requests of at most {plan.num_tokens:,} tokens fit")
+    hint = ", or ".join(hints) or "use a larger part or fewer bits"
     return InputError(
         f"{at.model.name} does not fit: a rank needs {spent / 1e9:.1f} GB for weights and work and "
         f"{needed / 1e9:.2f} GB of KV cache, and may use {plan.budget_bytes / 1e9:.1f} GB "

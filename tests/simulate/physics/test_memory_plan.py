@@ -57,6 +57,15 @@ def test_what_does_not_fit_names_the_limit_and_the_nearest_size() -> None:
         plan_memory(Deployment(find_model("llama-3.1-8b"), H100), utilisation=1.5)
 
 
+def test_a_sequence_that_does_not_fit_names_the_longest_that_does() -> None:
+    at = Deployment(find_model("llama-3.1-8b"), H100)
+    longest = plan_memory(at).num_tokens
+    assert plan_memory(at, max_model_tokens=longest).num_tokens == longest
+    with pytest.raises(InputError) as caught:
+        plan_memory(at, max_model_tokens=longest + 1)
+    assert f"at most {longest:,} tokens fit" in str(caught.value)
+
+
 def test_kv_in_8_bits_doubles_the_blocks() -> None:
     wide = plan_memory(Deployment(find_model("llama-3.1-8b"), H100))
     narrow = plan_memory(Deployment(find_model("llama-3.1-8b"), H100, kv_dtype="fp8"))
