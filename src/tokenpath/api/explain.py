@@ -14,6 +14,7 @@ from tokenpath.capture.capture import Capture
 
 if TYPE_CHECKING:
     from tokenpath.core.report import Report
+    from tokenpath.explain.analyses.contract import Options
     from tokenpath.explain.analysis import Analysis
     from tokenpath.explain.request import WindowRequest
 
@@ -37,9 +38,11 @@ def explain(
     keep_hosts: bool = False,
     progress: Progress | None = None,
     columns: Mapping[str, str] | None = None,
+    options: Options | None = None,
 ) -> Explained:
     """Explain a linked capture, or the files that `load` reads.
 
+    `options` hold what no capture says, such as the price of a device.
     Raises InputError for input that cannot be read and UsageError for a window that does not exist.
     """
     # The compiled scanner runs without the GIL: time enough to import the analyses.
@@ -49,5 +52,5 @@ def explain(
             capture = source
         else:
             capture = load(source, keep_hosts=keep_hosts, progress=progress, columns=columns)
-        report, analysis = imported.result().explain(capture, window)
+        report, analysis = imported.result().explain(capture, window, options)
     return Explained(report, analysis, capture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tokenpath.core.errors import UsageError
 
 if TYPE_CHECKING:
     from tokenpath.api.explain import Explained
+    from tokenpath.explain.analyses.contract import Options
     from tokenpath.explain.request import WindowRequest
 
 _EPILOG = """\
@@ -55,6 +57,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     window.add_argument("--steps", metavar="A:B", help="steps A to B-1, counted from 0")
     window.add_argument("--from", dest="from_time", metavar="TIME", help="for example 20ms")
     window.add_argument("--to", dest="to_time", metavar="TIME", help="after the first device work")
+    parser.add_argument(
+        "--usd-per-gpu-hour",
+        type=float,
+        metavar="USD",
+        help="price of one device: losses in money too",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--details", action="store_true", help="with all tables")
     output.add_argument("--json", action="store_true", help="as JSON (docs/report-json.md)")
@@ -90,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = parse_columns(arguments.columns)
     from tokenpath.api import explain
 
+    options = _options(arguments.usd_per_gpu_hour)
     with progress_bar() as progress:
         result = explain(
             paths,
@@ -97,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
             keep_hosts=arguments.keep_hosts,
             progress=progress,
             columns=columns,
+            options=options,
         )
     _write_files(arguments, result)
     if arguments.json:
@@ -119,6 +129,18 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in broken:
         print(f"tokenpath: check failed: {sentence}", file=sys.stderr)
     return 1 if broken else 0
+
+
+def _options(usd_per_gpu_hour: float | None) -> Options:
+    from tokenpath.explain.analyses.contract import Options
+
+    if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < math.inf:
+        raise UsageError(
+            f"a price of {usd_per_gpu_hour} USD an hour",
+            where="--usd-per-gpu-hour",
+            allowed="a number above 0",
+        )
+    return Options(usd_per_gpu_hour)
 
 
 def _window(arguments: argparse.Namespace) -> WindowRequest:

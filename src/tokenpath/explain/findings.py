@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenpath.core.finding import Evidence, Finding, Kind, Status, rank
+from tokenpath.core.finding import Evidence, Finding, Kind, Status, rank, settle
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
@@ -156,6 +156,7 @@ def find(analysis: Analysis, status: Status, extra: Sequence[Finding] = ()) -> V
         candidates += [
             finding for code in IDLE_CODES if (finding := _idle(analysis, code, status)) is not None
         ]
+    candidates = settle(candidates)
     worth = [f for f in candidates if f.kind is Kind.QUALITY or _is_worth(f, wall)]
     small = [f for f in candidates if f not in worth and f.duration_ns]
     small.sort(key=lambda finding: -(finding.duration_ns or 0))

@@ -10,6 +10,8 @@ from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Kind, Status
 from tokenpath.core.report import Cell, Report, Severity, ShownTable, TableColumn, Trust, Unit
 from tokenpath.core.units import format_ms
+from tokenpath.explain.analyses.contract import Context, Options, Result
+from tokenpath.explain.analyses.registry import run_all
 from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
 from tokenpath.explain.causes import CAUSES, Group
@@ -29,19 +31,25 @@ from tokenpath.explain.worst import worst_gaps
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "profiler": "PyTorch"}
 
 
-def explain(capture: Capture, request: WindowRequest | None = None) -> tuple[Report, Analysis]:
+def explain(
+    capture: Capture, request: WindowRequest | None = None, options: Options | None = None
+) -> tuple[Report, Analysis]:
     """Explain a linked capture; the analysis is what the report was written from.
 
     UsageError when the requested window does not exist.
     """
     analysis = analyse(profiled_steps_only(capture), request or WindowRequest())
-    return with_serving(build_report(analysis), analysis, capture), analysis
+    status = capture_status(capture)
+    result = run_all(Context(capture, analysis, status, options or Options()))
+    return with_serving(build_report(analysis, result), analysis, capture, result), analysis
 
 
-def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report:
+def with_serving(report: Report, analysis: Analysis, capture: Capture, result: Result) -> Report:
     """The report with what the capture says about requests; that leads where no device is seen."""
     state = capture_state(capture)
-    found = serving(capture, Status.MEASURED if state == "measured" else Status(state))
+    found = serving(
+        capture, capture_status(capture), [f for f in result.findings if f.scope == "requests"]
+    )
     stated = [table for table in (metrics_table(capture), summary_table(capture)) if table]
     report = replace(report, tables=[*report.tables, *stated])
     report = replace(report, notes=[*report.notes, *join_notes(capture), *source_notes(capture)])
@@ -85,12 +93,13 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture) -> Report
     )
 
 
-def build_report(analysis: Analysis) -> Report:
-    """Put an analysis into words."""
+def build_report(analysis: Analysis, result: Result) -> Report:
+    """Put the device side into words; `result` is what the analyses beside it found."""
     capture, quality = analysis.capture, analysis.quality
     state = capture_state(capture)
-    status = Status.MEASURED if state == "measured" else Status(state)
-    verdicts = find(analysis, status, exposure_findings(analysis, status))
+    status = capture_status(capture)
+    others = [finding for finding in result.findings if finding.scope != "requests"]
+    verdicts = find(analysis, status, [*exposure_findings(analysis, status), *others])
     withheld = quality.idle_withheld
     supported = bool(analysis.devices) and withheld is None
     parts = [device.funnel for device in analysis.devices]
@@ -102,6 +111,7 @@ def build_report(analysis: Analysis) -> Report:
         tables.append(worst_gaps(analysis))
     if (ranks := ranks_table(capture)) is not None:
         tables.append(ranks)
+    tables += result.tables
     return Report(
         verb="explain",
         headline=headline(analysis, state),
@@ -113,7 +123,7 @@ def build_report(analysis: Analysis) -> Report:
         funnel=build_funnel("total", parts, analysis.totals) if supported else None,
         findings=verdicts.findings,
         dismissed=verdicts.dismissed,
-        notes=quality.notes,
+        notes=[*quality.notes, *result.notes],
         device_funnels=[
             build_funnel(device.work.label, [device.funnel], device.totals)
             for device in analysis.devices
@@ -151,6 +161,11 @@ def capture_state(capture: Capture) -> str:
     """`measured` only when every source is; else the first other state."""
     states = [state for state in capture["source"]["state"].to_pylist() if state != "measured"]
     return states[0] if states else "measured"
+
+
+def capture_status(capture: Capture) -> Status:
+    """How the numbers of a capture came to be."""
+    return Status(capture_state(capture))
 
 
 def headline(analysis: Analysis, state: str) -> str:

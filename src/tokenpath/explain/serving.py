@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenpath.capture.capture import NO_ID, Capture, nullable
-from tokenpath.core.finding import Finding, Status
+from tokenpath.core.finding import Finding, Status, rank, settle
 from tokenpath.core.report import Funnel, FunnelRow, Note, Severity, ShownTable
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.latency import PARTS, Latency, latencies
@@ -43,8 +43,11 @@ class Serving:
     """Ranked."""
 
 
-def serving(capture: Capture, status: Status) -> Serving | None:
-    """None when the capture holds neither requests nor scheduler steps."""
+def serving(capture: Capture, status: Status, extra: Sequence[Finding] = ()) -> Serving | None:
+    """None when the capture holds neither requests nor scheduler steps.
+
+    `extra` are findings about requests that analyses beside this one made.
+    """
     found = latencies(capture)
     num_steps = _num_scheduled(capture)
     if not found and not num_steps and not capture.num_rows("request"):
@@ -62,7 +65,7 @@ def serving(capture: Capture, status: Status) -> Serving | None:
         _answer(views) or (_unmeasured(capture, stated),),
         [_funnel(latency) for latency in views],
         tables if stated is None else [*tables, stated],
-        serving_findings(found, status),
+        rank(settle([*serving_findings(found, status), *extra])),
     )
 
 

@@ -86,13 +86,20 @@ def percent(part: float, whole: float) -> str:
 def support(finding: Finding) -> list[tuple[str, str]]:
     """What stands below the claim, as pairs of label and text: where, fix, check, evidence, more."""
     lines = [
-        ("where", finding.scope or ""),
+        ("where", where(finding)),
         ("fix", finding.fix),
         ("check", finding.falsifier),
         *(("evidence", evidence_text(evidence)) for evidence in finding.evidence),
         ("more", f"tokenpath explain --about {finding.code}"),
     ]
     return [(label, text) for label, text in lines if text]
+
+
+def where(finding: Finding) -> str:
+    """Scope and place of a finding in one phrase; empty when it is about everything."""
+    parts = [finding.scope] if finding.scope else []
+    parts += [f"{key.replace('_', ' ')} {value}" for key, value in finding.place.items()]
+    return ", ".join(parts)
 
 
 def evidence_text(evidence: Evidence) -> str:

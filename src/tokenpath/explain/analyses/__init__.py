@@ -1,0 +1,1 @@
+"""Analyses beyond idle time, one file each; start with `contract`, then `registry`."""

@@ -1,0 +1,54 @@
+"""What an analysis is handed and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tokenpath.capture.capture import Capture
+from tokenpath.core.finding import Finding, Status
+from tokenpath.core.report import Note, ShownTable
+from tokenpath.explain.analysis import Analysis
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user said beside the capture."""
+
+    usd_per_gpu_hour: float | None = None
+    """Price of one device for an hour; None leaves money out."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every analysis may look at."""
+
+    capture: Capture
+    """The linked capture, scheduler steps included."""
+    analysis: Analysis
+    """The device side, measured; `devices` is empty without device work, and idle time may be withheld."""
+    status: Status
+    """How the numbers of the capture came to be."""
+    options: Options = field(default_factory=Options)
+    """What the user said."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an analysis found."""
+
+    findings: Sequence[Finding] = ()
+    """Claims, in any order; `part_of_ns` where a claim explains another's time more closely."""
+    tables: Sequence[ShownTable] = ()
+    """Tables for the report; the first rows are the important ones."""
+    notes: Sequence[Note] = ()
+    """What was assumed or could not be told."""
+
+
+class Analyse(Protocol):
+    """The function `analyse` of an analysis module."""
+
+    def __call__(self, context: Context) -> Result:
+        """Look at a capture; nothing to say is an empty result, never an error."""
+        ...

@@ -1,0 +1,43 @@
+"""Which analyses there are, and running those whose tables exist."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenpath.explain.analyses.contract import Context, Result
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An analysis and when it can run."""
+
+    module: str
+    """Module of this package with a function `analyse`."""
+    needs: tuple[str, ...]
+    """Tables that must have rows; without them the analysis is not even imported."""
+
+
+ANALYSES: tuple[Entry, ...] = ()
+"""In the order in which they run; no analysis sees another's result."""
+
+
+def run_all(context: Context, entries: Sequence[Entry] = ANALYSES) -> Result:
+    """The results of all analyses whose tables exist, joined."""
+    results = [
+        _run(entry, context)
+        for entry in entries
+        if all(context.capture.num_rows(table) for table in entry.needs)
+    ]
+    return Result(
+        [finding for result in results for finding in result.findings],
+        [table for result in results for table in result.tables],
+        [note for result in results for note in result.notes],
+    )
+
+
+def _run(entry: Entry, context: Context) -> Result:
+    module = importlib.import_module(f"tokenpath.explain.analyses.{entry.module}")
+    result: Result = module.analyse(context)
+    return result

@@ -1,0 +1,1 @@
+"""Replay: the dependency graph of measured work, timed again under a what-if."""
