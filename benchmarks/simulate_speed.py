@@ -3,7 +3,8 @@
     python benchmarks/simulate_speed.py [--mooncake conversation_trace.jsonl] [--repeats 5] [--long]
 
 Prints median and spread of requests a second, by the wall and by the processor's clock (on a busy machine the
-wall measures the neighbours), and bytes of memory that a finished request leaves behind.
+wall measures the neighbours), and bytes that a finished request leaves behind: what the process has more than
+before the run (Linux), with and without the engine's own tables, which do not grow, and in the temporary file.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from tokenpath.core.units import NS_PER_S
 from tokenpath.engine.config import EngineConfig
 from tokenpath.simulate.compiled.run import CompiledRun
 from tokenpath.simulate.recorder import RunRows
+from tokenpath.simulate.recorder_tables import RunFacts, summary_tables
 from tokenpath.simulate.replica import ReplicaSettings
+from tokenpath.simulate.spool import MEMORY_ROWS
 from tokenpath.simulate.step_model import NUM_FEATURES, StepCurve
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
@@ -50,8 +54,12 @@ class Measured:
     wall_s: float
     cpu_s: float
     num_steps: int
-    kept_bytes: int
-    """Memory of the rows and of the request table, which grow with the run."""
+    memory_bytes: int | None
+    """Memory of the process after the run with its tables made, less that before it; None: not known."""
+    engine_bytes: int | None
+    """What it had more while the engine's own tables were there."""
+    file_bytes: int
+    """Of the temporary file."""
 
 
 def steady(num_requests: int) -> tuple[Workload, EngineConfig, int]:
@@ -113,21 +121,47 @@ def _workload(
 def measure(make: Callable[[], tuple[Workload, EngineConfig, int]]) -> Measured:
     """Build and run once; only the run is timed, and the columns that it gives."""
     workload, config, replicas = make()
-    run = CompiledRun(workload, config, CURVE, [ReplicaSettings()] * replicas, is_compiled=True)
+    facts = RunFacts("benchmark", "vllm", [config.num_usable_blocks] * replicas)
     gc.collect()
+    pa.default_memory_pool().release_unused()
+    before = memory_bytes()
+    run = CompiledRun(workload, config, CURVE, [ReplicaSettings()] * replicas, is_compiled=True)
     wall, cpu = time.perf_counter(), time.process_time()
     run.run()
     rows = run.rows()
+    tables = summary_tables(rows, workload, facts)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    if run.num_finished != workload.num_requests:
-        raise SystemExit(f"{run.num_finished} of {workload.num_requests} requests finished")
-    return Measured(workload.num_requests, wall, cpu, len(rows.steps), kept_bytes(rows))
+    whole, num_finished = _since(before), run.num_finished
+    del run
+    gc.collect()
+    kept = _since(before)
+    if tables["step"].num_rows != len(rows.steps) or num_finished != workload.num_requests:
+        raise SystemExit(f"{num_finished} of {workload.num_requests} requests finished")
+    engine = None if whole is None or kept is None else whole - kept
+    return Measured(
+        workload.num_requests, wall, cpu, len(rows.steps), kept, engine, file_bytes(rows)
+    )
 
 
-def kept_bytes(rows: RunRows) -> int:
-    """Bytes of all columns that a run leaves behind."""
-    tables = (*rows.requests, rows.steps)
-    return sum(column.nbytes for table in tables for column in vars(table).values())
+def _since(before: int | None) -> int | None:
+    now = memory_bytes()
+    return None if before is None or now is None else now - before
+
+
+def memory_bytes() -> int | None:
+    """Memory of this process that is of no file, which the system cannot take back."""
+    path = Path("/proc/self/status")
+    if not path.exists():
+        return None
+    found = dict(line.split(":", 1) for line in path.read_text().splitlines())
+    return int(found["RssAnon"].split()[0]) * 1024
+
+
+def file_bytes(rows: RunRows) -> int:
+    """Of the steps, where they outgrew memory."""
+    if len(rows.steps) <= MEMORY_ROWS:
+        return 0
+    return sum(column.nbytes for column in vars(rows.steps).values())
 
 
 def report(name: str, runs: Sequence[Measured]) -> None:
@@ -138,8 +172,14 @@ def report(name: str, runs: Sequence[Measured]) -> None:
     print(
         f"{name}: {first.num_requests:,} requests, {first.num_steps:,} steps; requests/s wall "
         f"{_spread(by_wall)}, processor {_spread(by_cpu)}; "
-        f"{first.kept_bytes / first.num_requests:,.0f} bytes a request"
+        f"{_per_request(first.memory_bytes, first)} bytes of memory a request "
+        f"(and {_per_request(first.engine_bytes, first)} for the engine's tables), "
+        f"{_per_request(first.file_bytes, first)} in the file"
     )
+
+
+def _per_request(num_bytes: int | None, run: Measured) -> str:
+    return "?" if num_bytes is None else f"{num_bytes / run.num_requests:,.0f}"
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokenpath.core.units import INT64_MIN
 from tokenpath.engine.scheduler import Decision, Kind
+from tokenpath.simulate.spool import MEMORY_ROWS, Spool
 from tokenpath.simulate.step_model import NUM_FEATURES
 
 Int64s = NDArray[np.int64]
@@ -75,6 +76,20 @@ class StepRows:
 
     def __len__(self) -> int:
         return len(self.end_ns)
+
+    @classmethod
+    def of(cls, spool: Spool) -> StepRows:
+        """What was kept in `step_spool`."""
+        columns = spool.finish()
+        plain = dict(zip(_STEP_COLUMNS, columns, strict=False))
+        features = columns[len(_STEP_COLUMNS) :]
+        # Columns of one file lie one after the other: as one array they need no copy.
+        return cls(features=_side_by_side(features), **plain)
+
+
+def step_spool() -> Spool:
+    """Room for the columns of StepRows: those of one value a step, then the features."""
+    return Spool([np.int64] * (len(_STEP_COLUMNS) + NUM_FEATURES))
 
 
 @dataclass(frozen=True)
@@ -224,6 +239,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.requests = [RequestRows.empty(self.num_requests) for _ in range(self.num_stages)]
+        self._spool = step_spool()
         self._steps = {name: array("q") for name in (*_STEP_COLUMNS, "features")}
         self._shares: list[ShareRows] = []
         self._num_shares = 0
@@ -280,24 +296,32 @@ class Recorder:
         self._steps["features"].extend(part.features)
         if self.sink is not None and self._num_shares >= BATCH_ROWS:
             self._flush(self.sink)
+        if len(self._steps["end_ns"]) >= MEMORY_ROWS:
+            self._spill()
 
     def finish(self) -> RunRows:
         """All columns; what is left for the sink goes there."""
-        columns = {name: np.array(self._steps[name], np.int64) for name in _STEP_COLUMNS}
-        features = np.array(self._steps["features"], np.int64).reshape(-1, NUM_FEATURES)
-        steps = StepRows(features=features, **columns)
+        self._spill()
         shares = None
+        if self.sink is None and self.keeps_shares:
+            shares = ShareRows.join(self._shares)
+        return RunRows(tuple(self.requests), StepRows.of(self._spool), shares)
+
+    def _spill(self) -> None:
+        """Steps so far go where memory does not grow with them, shares of theirs to the sink before."""
         if self.sink is not None:
             self._flush(self.sink)
-        elif self.keeps_shares:
-            shares = ShareRows.join(self._shares)
-        return RunRows(tuple(self.requests), steps, shares)
+        columns = [np.array(self._steps[name], np.int64) for name in _STEP_COLUMNS]
+        features = np.array(self._steps["features"], np.int64).reshape(-1, NUM_FEATURES)
+        self._spool.append([*columns, *features.T])
+        for kept in self._steps.values():
+            del kept[:]
 
     def _add_shares(self, part: StepPart, num_emitted: Int64s) -> None:
         size = len(part.request)
         self._shares.append(
             ShareRows(
-                np.full(size, len(self._steps["end_ns"])),
+                np.full(size, len(self._spool) + len(self._steps["end_ns"])),
                 part.request,
                 part.is_prefill,
                 part.num_tokens,
@@ -311,11 +335,18 @@ class Recorder:
     def _flush(self, sink: ShareSink) -> None:
         shares = ShareRows.join(self._shares)
         if len(shares):
-            first = int(shares.step[0])
-            sink.write(
-                shares, np.array(self._steps["end_ns"][first:], np.int64)[shares.step - first]
-            )
+            end_ns = np.array(self._steps["end_ns"], np.int64)
+            sink.write(shares, end_ns[shares.step - len(self._spool)])
         self._shares, self._num_shares = [], 0
+
+
+def _side_by_side(columns: list[Int64s]) -> Int64s:
+    """[rows, columns] without a copy where the columns lie in one piece of memory, each after the last."""
+    size, first = len(columns[0]), columns[0]
+    begin = first.ctypes.data
+    if all(one.ctypes.data == begin + i * 8 * size for i, one in enumerate(columns)) and size:
+        return np.lib.stride_tricks.as_strided(first, (size, len(columns)), (8, 8 * size))
+    return np.stack(columns, axis=1)
 
 
 def _no_shares() -> ShareRows:

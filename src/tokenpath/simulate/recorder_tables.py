@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture, build_table, dictionary, nullable
+from tokenpath.capture.tables import TABLES
 from tokenpath.core.errors import UsageError
 from tokenpath.core.units import NS_PER_S
 from tokenpath.simulate.recorder import (
@@ -24,6 +25,7 @@ from tokenpath.simulate.recorder import (
     StepRows,
     UserTokens,
 )
+from tokenpath.simulate.spool import MEMORY_ROWS, Spool
 from tokenpath.simulate.workload.workload import Workload
 
 READER_VERSION = 1
@@ -167,20 +169,18 @@ def _settings(facts: RunFacts) -> pa.Table:
 
 
 def _steps(steps: StepRows, facts: RunFacts) -> pa.Table:
-    size, features = len(steps), [column.copy() for column in steps.features.T]
-    phase = np.where(features[4] > 0, 1, 0) + np.where((features[0] > 0) & (features[4] > 0), 1, 0)
-    phase[(features[0] == 0) & (features[4] == 0)] = NO_ENDPOINT
-    total = np.asarray(facts.total_blocks, np.int64)
+    size, features = len(steps), [np.ascontiguousarray(column) for column in steps.features.T]
+    phase, engine_id, number, total_blocks = _derived(steps, np.asarray(facts.total_blocks))
     return build_table(
         "step",
         {
             "source_id": np.zeros(size, np.int32),
             "name": _constant("step", size),
             "engine": _constant(facts.engine, size),
-            "engine_id": steps.endpoint.astype(np.int32),
+            "engine_id": engine_id,
             "observer": _constant("scheduler", size),
-            "number": _number(steps.endpoint, len(total)),
-            "phase": dictionary(phase.astype(np.int32), _PHASES),
+            "number": number,
+            "phase": dictionary(phase, _PHASES),
             "start_ns": steps.decided_ns,
             "schedule_end_ns": steps.decided_ns,
             "execute_start_ns": steps.start_ns,
@@ -197,7 +197,8 @@ def _steps(steps: StepRows, facts: RunFacts) -> pa.Table:
             "num_queued": steps.num_queued,
             "num_preempted": steps.num_preempted,
             "kv_used_blocks": steps.kv_used_blocks,
-            "kv_total_blocks": total[steps.endpoint],
+            "kv_total_blocks": total_blocks,
+            **_nothing(size),
         },
     )
 
@@ -218,13 +219,38 @@ def _totals(facts: RunFacts) -> pa.Table:
     )
 
 
-def _number(endpoint: Int64s, num_endpoints: int) -> Int64s:
-    """Each step's number on its own scheduler."""
-    result = np.empty(len(endpoint), np.int64)
-    for number in range(num_endpoints):
-        mine = endpoint == number
-        result[mine] = np.arange(mine.sum())
-    return result
+def _derived(steps: StepRows, total_blocks: Int64s) -> list[NDArray[Any]]:
+    """Each step's phase, scheduler, number on its own scheduler, and blocks there are."""
+    spool = Spool([np.int32, np.int32, np.int64, np.int64])
+    num_before = np.zeros(len(total_blocks), np.int64)
+    for begin in range(0, len(steps), MEMORY_ROWS):
+        part = slice(begin, begin + MEMORY_ROWS)
+        endpoint = steps.endpoint[part]
+        has_prefill, has_decode = steps.features[part, 0] > 0, steps.features[part, 4] > 0
+        phase = np.where(has_decode, 1, 0) + (has_prefill & has_decode)
+        phase[~has_prefill & ~has_decode] = NO_ENDPOINT
+        number = np.empty(len(endpoint), np.int64)
+        for one in range(len(total_blocks)):
+            mine = endpoint == one
+            number[mine] = num_before[one] + np.arange(mine.sum())
+            num_before[one] += mine.sum()
+        spool.append([phase, endpoint, number, total_blocks[endpoint]])
+    return spool.finish()
+
+
+def _nothing(size: int) -> dict[str, Sized]:
+    """Columns of NULL over memory that is never touched, so that a long run has no pages of them."""
+    found = {}
+    for name in ("cuda_graph", "scheduler_step_id", "linked_by", "confidence"):
+        kind = TABLES["step"].schema.field(name).type
+        bits = pa.py_buffer(np.zeros(size // 8 + 8, np.uint8))
+        values = pa.py_buffer(np.zeros(8 * size + 8, np.uint8))
+        if pa.types.is_dictionary(kind):
+            codes = pa.Array.from_buffers(kind.index_type, size, [bits, values], size)
+            found[name] = pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+        else:
+            found[name] = pa.Array.from_buffers(kind, size, [bits, values], size)
+    return found
 
 
 def _requests(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import IO, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tokenpath.core.errors import UsageError
 
 Column = NDArray[Any]
 
-MEMORY_ROWS = 65_536
+MEMORY_ROWS = 16_384
 """Rows up to which columns stay in memory."""
 
 
@@ -30,43 +31,50 @@ class Spool:
     folder for temporary files (TMPDIR).
     """
 
-    def __init__(self, dtypes: Sequence[DTypeLike], memory_rows: int = MEMORY_ROWS) -> None:
+    def __init__(self, dtypes: Sequence[DTypeLike], memory_rows: int | None = None) -> None:
+        """`memory_rows` None: MEMORY_ROWS."""
         self._dtypes = [np.dtype(one) for one in dtypes]
-        self._memory_rows = memory_rows
+        self._memory_rows = MEMORY_ROWS if memory_rows is None else memory_rows
         self._blocks: list[list[Column]] = []
         self._num_rows: list[int] = []
+        self._files = ExitStack()
         self._file: IO[bytes] | None = None
+        self._columns: list[Column] | None = None
 
     def __len__(self) -> int:
         return sum(self._num_rows)
 
     def append(self, columns: Sequence[Column]) -> None:
         """More rows of every column; they are copied. UsageError when the file cannot be written."""
-        block = [
-            np.array(column, dtype) for column, dtype in zip(columns, self._dtypes, strict=True)
-        ]
-        self._num_rows.append(len(block[0]))
+        self._num_rows.append(len(columns[0]))
         if self._file is None and len(self) > self._memory_rows:
-            self._file = tempfile.TemporaryFile(prefix="tokenpath-")  # noqa: SIM115
+            self._file = self._files.enter_context(tempfile.TemporaryFile(prefix="tokenpath-"))
             for held in self._blocks:
                 self._write(self._file, held)
             self._blocks.clear()
         if self._file is None:
-            self._blocks.append(block)
+            kinds = zip(columns, self._dtypes, strict=True)
+            self._blocks.append([np.array(column, dtype) for column, dtype in kinds])
         else:
-            self._write(self._file, block)
+            self._write(self._file, columns)
 
     def finish(self) -> list[Column]:
         """Each column as a whole; nothing may be appended from now on."""
-        if self._file is None:
-            found = [
-                np.concatenate([block[i] for block in self._blocks] or [np.empty(0, dtype)])
-                for i, dtype in enumerate(self._dtypes)
-            ]
-            self._blocks.clear()
-            return found
-        with self._file as blocks, tempfile.TemporaryFile(prefix="tokenpath-") as whole:
-            self._gather(blocks, whole)
+        if self._columns is None:
+            self._columns = self._in_memory() if self._file is None else self._mapped(self._file)
+        return self._columns
+
+    def _in_memory(self) -> list[Column]:
+        found: list[Column] = [
+            np.concatenate([block[i] for block in self._blocks] or [np.empty(0, dtype)])
+            for i, dtype in enumerate(self._dtypes)
+        ]
+        self._blocks.clear()
+        return found
+
+    def _mapped(self, file: IO[bytes]) -> list[Column]:
+        with self._files, tempfile.TemporaryFile(prefix="tokenpath-") as whole:
+            self._gather(file, whole)
             mapped = mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
         columns, begin = [], 0
         for dtype in self._dtypes:
@@ -88,8 +96,8 @@ class Spool:
         whole.flush()
 
     def _write(self, file: IO[bytes], block: Sequence[Column]) -> None:
-        for column in block:
-            _write(file, column.data)
+        for column, dtype in zip(block, self._dtypes, strict=True):
+            _write(file, np.ascontiguousarray(column, dtype).data)
 
 
 def _write(file: IO[bytes], data: bytes | memoryview) -> None:

@@ -13,11 +13,12 @@ from tokenpath.engine.vllm.tables import aligned_zeros, memory_for
 from tokenpath.simulate.compiled import layout as at
 from tokenpath.simulate.loop import JOIN
 from tokenpath.simulate.replica import ReplicaSettings
+from tokenpath.simulate.spool import MEMORY_ROWS
 from tokenpath.simulate.step_model import StepCurve
 from tokenpath.simulate.token_gaps import longest_gaps_ns
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
-STEP_ROWS = 65_536
+STEP_ROWS = MEMORY_ROWS
 """Steps that are kept before the caller takes them."""
 SHARE_ROWS = 262_144
 """Shares of requests in steps likewise, at least."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -19,7 +19,14 @@ from tokenpath.simulate.compiled import entry
 from tokenpath.simulate.compiled import layout as at
 from tokenpath.simulate.compiled.build import sim_for
 from tokenpath.simulate.loop import Watch
-from tokenpath.simulate.recorder import RequestRows, RunRows, ShareRows, ShareSink, StepRows
+from tokenpath.simulate.recorder import (
+    RequestRows,
+    RunRows,
+    ShareRows,
+    ShareSink,
+    StepRows,
+    step_spool,
+)
 from tokenpath.simulate.replica import ReplicaSettings
 from tokenpath.simulate.router import Endpoint, LeastLoad, RoundRobin, Router
 from tokenpath.simulate.step_model import StepCurve
@@ -56,14 +63,6 @@ class SchedulerView:
     def num_usable_blocks(self) -> int:
         """Blocks that exist for requests."""
         return int(self.state[engine.NUM_BLOCKS]) - 1
-
-
-@dataclass
-class _Taken:
-    """Rows taken out of the loop's buffers so far."""
-
-    steps: list[Int64s] = field(default_factory=list)
-    shares: list[ShareRows] = field(default_factory=list)
 
 
 class CompiledRun:
@@ -117,7 +116,8 @@ class CompiledRun:
             counts_gaps=self._gaps is not None,
         )
         self._keeps_shares, self._sink = keeps_shares, sink
-        self._taken = _Taken()
+        self._steps = step_spool()
+        self._shares: list[ShareRows] = []
         # Routers do not look inside a scheduler, so its counts are enough.
         views = [cast("Scheduler", SchedulerView(state)) for state in self._sim.state]
         self.endpoints = [Endpoint(k, view) for k, view in enumerate(views)]
@@ -211,31 +211,20 @@ class CompiledRun:
         if self._keeps_shares and num_shares:
             shares = _share_rows(sim.shares[:num_shares])
             if self._sink is None:
-                self._taken.shares.append(shares)
+                self._shares.append(shares)
             else:
                 self._sink.write(shares, sim.steps[shares.step - first, at.STEP_END])
-        self._taken.steps.append(sim.steps[:num_steps])
-        # The rows stay where they are; the loop goes on in another buffer.
-        self._sim = sim._replace(steps=np.empty_like(sim.steps))
-        self._advance = self._bound()
+        self._steps.append(list(sim.steps[:num_steps].T))
         sim.run[at.RUN_STEP_BASE] = first + num_steps
         sim.run[at.RUN_STEPS] = sim.run[at.RUN_SHARES] = 0
 
     def rows(self) -> RunRows:
         """What happened."""
-        taken = self._taken.steps
-        columns = [
-            np.concatenate([steps[:, i] for steps in taken]) for i in range(at.STEP_FEATURES)
-        ]
-        endpoint, decided, start, end, running, queued, preempted, used = columns
-        features = np.concatenate([steps[:, at.STEP_FEATURES :] for steps in taken])
         is_kept = self._keeps_shares and self._sink is None
         return RunRows(
             requests=(self._request_rows(),),
-            steps=StepRows(
-                endpoint, decided, start, end, features, running, queued, preempted, used
-            ),
-            shares=ShareRows.join(self._taken.shares) if is_kept else None,
+            steps=StepRows.of(self._steps),
+            shares=ShareRows.join(self._shares) if is_kept else None,
         )
 
     def _request_rows(self) -> RequestRows:
