@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Spool:
         """More rows of every column; they are copied. UsageError when the file cannot be written."""
         self._num_rows.append(len(columns[0]))
         if self._file is None and len(self) > self._memory_rows:
-            self._file = self._files.enter_context(tempfile.TemporaryFile(prefix="tokenpath-"))
+            self._file = self._files.enter_context(_scratch_file())
             for held in self._blocks:
                 self._write(self._file, held)
             self._blocks.clear()
@@ -73,7 +73,7 @@ class Spool:
         return found
 
     def _mapped(self, file: IO[bytes]) -> list[Column]:
-        with self._files, tempfile.TemporaryFile(prefix="tokenpath-") as whole:
+        with self._files, _scratch_file() as whole:
             self._gather(file, whole)
             mapped = mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
         columns, begin = [], 0
@@ -98,6 +98,12 @@ class Spool:
     def _write(self, file: IO[bytes], block: Sequence[Column]) -> None:
         for column, dtype in zip(block, self._dtypes, strict=True):
             _write(file, np.ascontiguousarray(column, dtype).data)
+
+
+@contextmanager
+def _scratch_file() -> Iterator[IO[bytes]]:
+    with tempfile.TemporaryFile(prefix="tokenpath-") as file:
+        yield file
 
 
 def _write(file: IO[bytes], data: bytes | memoryview) -> None:

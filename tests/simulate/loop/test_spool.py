@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_no_room_is_an_error_that_names_the_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Full:
-        def __enter__(self) -> Full:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None:
