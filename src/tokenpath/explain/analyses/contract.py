@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Finding, Status
 from tokenpath.core.report import Note, ShownTable
 from tokenpath.explain.analysis import Analysis
+from tokenpath.replay.change import WhatIf
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,16 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """What fixing one finding would change, so that its gain can be replayed."""
+
+    finding: Finding
+    """The finding as it stands in the result; matched by its code, scope and place."""
+    what_if: Callable[[], WhatIf]
+    """Makes the change; called only when the finding is worth a replay."""
+
+
+@dataclass(frozen=True)
 class Result:
     """What an analysis found."""
 
@@ -44,6 +55,8 @@ class Result:
     """Tables for the report; the first rows are the important ones."""
     notes: Sequence[Note] = ()
     """What was assumed or could not be told."""
+    proposals: Sequence[Proposal] = ()
+    """What fixing a finding would change; without one, codes of `explain.gains` have a change of their own."""
 
 
 class Analyse(Protocol):

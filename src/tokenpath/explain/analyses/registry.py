@@ -34,6 +34,7 @@ def run_all(context: Context, entries: Sequence[Entry] = ANALYSES) -> Result:
         [finding for result in results for finding in result.findings],
         [table for result in results for table in result.tables],
         [note for result in results for note in result.notes],
+        [proposal for result in results for proposal in result.proposals],
     )
 
 
