@@ -73,7 +73,8 @@ def own_nodes(scope: ast.FunctionDef | ast.Module) -> list[ast.AST]:
 
 
 def trees() -> list[ast.Module]:
-    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.glob("*.py"))]
+    paths = sorted([*PACKAGE.glob("*.py"), *PACKAGE.glob("analyses/*.py")])
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
 
 
 def makers() -> dict[str, int]:

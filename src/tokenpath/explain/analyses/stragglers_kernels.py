@@ -1,0 +1,182 @@
+"""The same kernels on several devices: who is slower at equal work, and who has more of it.
+
+Kernels are matched by role, so that their names may differ: two devices that ran the same families in the
+same order between two collectives ran the same program there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.intervals import Int64s
+from tokenpath.explain.analyses.stragglers_arrivals import Arrivals, median_of_others
+from tokenpath.explain.analysis import Analysis
+from tokenpath.explain.work import COMPUTE
+
+DATA_DEPENDENT = frozenset(
+    {"moe", "attention", "attention_prefill", "attention_decode", "ssm", "index", "sort"}
+)
+"""Families whose time at equal grids depends on what the data is: expert loads, lengths of sequences."""
+
+
+@dataclass(frozen=True)
+class AgainstOthers:
+    """One device's compute against the typical other device's."""
+
+    num_kernels: int
+    """Kernels that have a counterpart on another device."""
+    matched_ns: int
+    """Their time."""
+    reference_ns: int
+    """That of their counterparts."""
+    fixed_ns: int
+    """Time of those whose work is the same by grid and family."""
+    fixed_reference_ns: int
+    """That of their counterparts."""
+    larger_ns: int
+    """Excess of those with a larger grid than their counterparts."""
+    unmatched_ns: int
+    """Excess of time in stretches with other kernels than on the other devices."""
+    excess_by_family_ns: dict[str, int]
+    """Excess of matched kernels by family."""
+
+    @property
+    def excess_ns(self) -> int:
+        """How much longer it computed in all."""
+        return self.matched_ns - self.reference_ns + self.unmatched_ns
+
+    @property
+    def slowdown(self) -> float:
+        """Time over the counterparts' at equal work; 1 where there is none."""
+        return self.fixed_ns / self.fixed_reference_ns if self.fixed_reference_ns else 1.0
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    families: Sequence[str]
+    device: Int64s
+    stretch: Int64s
+    ordinal: Int64s
+    program: Int64s
+    length: Int64s
+    blocks: Int64s
+    family: Int64s
+
+
+def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers]:
+    """For each device of the analysis, its kernels between matched collectives against the others'."""
+    kernels = _gather(analysis, arrivals)
+    _, role = np.unique(
+        np.stack((kernels.stretch, kernels.program, kernels.ordinal)), axis=1, return_inverse=True
+    )
+    role = role.reshape(-1)
+    num_roles = int(role.max()) + 1 if len(role) else 0
+    shared = np.bincount(role, minlength=num_roles)[role] >= 2 if num_roles else role > 0
+    reference = median_of_others(role, kernels.length, num_roles)
+    usual_blocks = median_of_others(role, kernels.blocks, num_roles)
+    depends = np.array([name in DATA_DEPENDENT for name in kernels.families] or [False])
+    fixed = shared & (kernels.blocks == usual_blocks) & ~depends[kernels.family]
+    larger = shared & (kernels.blocks > usual_blocks)
+    extra = _unmatched_excess(kernels, shared, arrivals.num_collectives, len(analysis.devices))
+    excess = kernels.length - reference
+    found = []
+    for number in range(len(analysis.devices)):
+        mine = kernels.device == number
+        chosen = mine & shared
+        by_family = np.bincount(
+            kernels.family[chosen], excess[chosen], minlength=len(kernels.families)
+        )
+        found.append(
+            AgainstOthers(
+                int(chosen.sum()),
+                int(kernels.length[chosen].sum()),
+                int(reference[chosen].sum()),
+                int(kernels.length[mine & fixed].sum()),
+                int(reference[mine & fixed].sum()),
+                int(excess[mine & larger].sum()),
+                int(extra[number]),
+                {
+                    name: int(time)
+                    for name, time in zip(kernels.families, by_family, strict=True)
+                    if time
+                },
+            )
+        )
+    return found
+
+
+def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
+    """Compute kernels of all devices, each in the stretch before a matched collective."""
+    grid = _num_blocks(analysis)
+    columns: list[tuple[Int64s, ...]] = []
+    for number, device in enumerate(analysis.devices):
+        work = device.work
+        parts = np.flatnonzero(arrivals.device == number)
+        parts = parts[np.argsort(arrivals.collective[parts], kind="stable")]
+        rows = np.flatnonzero((work.kind == COMPUTE) & work.in_window())
+        if len(parts) == 0 or len(rows) == 0:
+            continue
+        ends = np.maximum.accumulate(arrivals.end[parts])
+        place = np.searchsorted(ends, work.start[rows], side="right")
+        # Before the first collective the devices' recordings begin at different moments.
+        kept = (place > 0) & (place < len(parts))
+        rows, place = rows[kept], place[kept]
+        if len(rows) == 0:
+            continue
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        count = np.diff(np.append(first, len(place)))
+        ordinal = np.arange(len(place)) - np.repeat(first, count)
+        family = work.family[rows].astype(np.int64)
+        # Position and family mixed into one number, summed over the stretch: equal programs, equal sums.
+        mixed = (family + 1) * 0x9E3779B1 + (ordinal + 1) * (family + 3) * 0x85EBCA77
+        program = np.repeat(np.add.reduceat(mixed, first), count)
+        columns.append(
+            (
+                np.full(len(rows), number),
+                arrivals.collective[parts][place],
+                ordinal,
+                program,
+                work.end[rows] - work.start[rows],
+                grid[work.row[rows]],
+                family,
+            )
+        )
+    families = analysis.devices[0].work.families
+    if not columns:
+        nothing = np.empty(0, np.int64)
+        columns.append((nothing,) * 7)
+    joined: list[Int64s] = [np.concatenate(part) for part in zip(*columns, strict=True)]
+    return _Kernels(families, *joined)
+
+
+def _num_blocks(analysis: Analysis) -> Int64s:
+    """Blocks of each kernel's grid; 0 where unknown."""
+    column = analysis.capture["kernel"]["grid"].combine_chunks()
+    num = len(column)
+    if num == 0 or column.null_count == num:
+        return np.zeros(num, np.int64)
+    flat = column.values.to_numpy(zero_copy_only=False).reshape(-1, 3)
+    flat = flat[column.offset : column.offset + num].astype(np.int64)
+    known: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(known, flat.prod(axis=1), 0)
+
+
+def _unmatched_excess(
+    kernels: _Kernels, shared: NDArray[np.bool_], num_stretches: int, num_devices: int
+) -> Int64s:
+    """Time in stretches whose programs differ, over the typical other device's in the same stretch."""
+    total = np.zeros((num_stretches, num_devices), np.int64)
+    np.add.at(total, (kernels.stretch, kernels.device), kernels.length)
+    differs = np.zeros((num_stretches, num_devices), np.bool_)
+    differs[kernels.stretch[~shared], kernels.device[~shared]] = True
+    stretch, device = np.nonzero(total)
+    if len(stretch) == 0:
+        return np.zeros(num_devices, np.int64)
+    time = total[stretch, device]
+    excess = time - median_of_others(stretch, time, num_stretches)
+    excess[~differs[stretch, device]] = 0
+    return np.bincount(device, excess, num_devices).astype(np.int64)
