@@ -1,0 +1,121 @@
+"""Edges into host calls: the order of a thread, and the work that a call waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.intervals import Int64s
+from tokenpath.core.units import INT64_MIN
+from tokenpath.replay.edges import EdgeKind, EdgeList, Numbering, typical_ns
+from tokenpath.replay.measured import Calls, Measured, Work
+
+Bools = NDArray[np.bool_]
+
+_BASE_NS, _RETURN_NS = 2_000, 10_000
+"""A wait for work that is done, and the way from its end back to the host, where samples lack."""
+
+
+def add_host_edges(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s:
+    """Add the edges into calls; for each call the host time in it that is not waiting, -1 for all of it."""
+    own_ns = _add_waits(measured, number, edges)
+    _add_thread_order(measured.calls, own_ns, number, edges)
+    return own_ns
+
+
+def _add_thread_order(calls: Calls, own_ns: Int64s, number: Numbering, edges: EdgeList) -> None:
+    num = len(calls)
+    at = np.arange(num)
+    time = np.concatenate((calls.start, calls.end))
+    point = np.concatenate((number.call_start(at), number.call_end(at)))
+    thread = np.concatenate((calls.thread, calls.thread))
+    order = np.lexsort((point, time, thread))
+    point, time, thread = point[order], time[order], thread[order]
+    same = np.flatnonzero(thread[1:] == thread[:-1])
+    source, target = point[same], point[same + 1]
+    weight = time[same + 1] - time[same]
+    # Of a call that waits, only its own time counts on the way to its end.
+    call = target // 2
+    waiting = (target % 2 == 1) & (own_ns[call] >= 0)
+    weight = np.where(waiting, np.minimum(weight, own_ns[call]), weight)
+    edges.add(source, target, weight, EdgeKind.HOST)
+
+
+def _add_waits(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s:
+    """Edges from work to the calls that waited for it."""
+    work, calls = measured.work, measured.calls
+    own_ns = np.full(len(calls), -1, np.int64)
+    call, awaited = _own_copies(work, calls)
+    asked, sync_awaited = _awaited(measured)
+    call = np.concatenate((call, asked))
+    awaited = np.concatenate((awaited, sync_awaited))
+    if len(call) == 0:
+        return own_ns
+    late_ns = calls.end[call] - work.end[awaited]
+    waited = (work.end[awaited] > calls.start[call]) & (late_ns >= 0)
+    call, awaited, late_ns = call[waited], awaited[waited], late_ns[waited]
+    back_ns = np.full(int(calls.name.max(initial=0)) + 1, _RETURN_NS, np.int64)
+    base_ns = np.full(len(back_ns), _BASE_NS, np.int64)
+    has_waited = np.zeros(len(calls), np.bool_)
+    has_waited[call] = True
+    for name in np.unique(calls.name[call]).tolist():
+        back_ns[name] = typical_ns(late_ns[calls.name[call] == name], _RETURN_NS)
+        idle = (calls.name == name) & ~has_waited
+        base_ns[name] = typical_ns((calls.end - calls.start)[idle], _BASE_NS)
+    own_ns[call] = np.minimum(base_ns[calls.name[call]], (calls.end - calls.start)[call])
+    weight = np.minimum(late_ns, back_ns[calls.name[call]])
+    edges.add(number.work_end(awaited), number.call_end(call), weight, EdgeKind.RETURN)
+    return own_ns
+
+
+def _own_copies(work: Work, calls: Calls) -> tuple[Int64s, Int64s]:
+    """Copies that had ended before their own call returned: the call waited for them."""
+    at = np.flatnonzero(work.is_copy & (work.call >= 0))
+    call = work.call[at].astype(np.int64)
+    inside = (work.end[at] <= calls.end[call]) & (work.start[at] >= calls.start[call])
+    return call[inside], at[inside]
+
+
+def _awaited(measured: Measured) -> tuple[Int64s, Int64s]:
+    """(call, work) for calls that may wait: on each stream the last work launched before, over by its end.
+
+    A call that is there to wait, waits for all streams of its process's devices unless work of a stream goes
+    on beyond it. Any other call (freeing memory) counts as waiting only when the device had run dry.
+    """
+    work, calls = measured.work, measured.calls
+    asking = np.flatnonzero(calls.waits | calls.may_wait)
+    if len(asking) == 0 or len(work) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    launched = np.where(work.call >= 0, calls.start[np.maximum(work.call, 0)], INT64_MIN)
+    order = np.lexsort((work.end, work.stream))
+    stream = work.stream[order]
+    begin = np.flatnonzero(np.append(True, stream[1:] != stream[:-1]))
+    until = np.append(begin[1:], len(stream))
+    source_of_stream = work.source[order[begin]]
+    calls_found: list[Int64s] = []
+    work_found: list[Int64s] = []
+    busy_after: list[tuple[Int64s, Bools]] = []
+    for low, high, source in zip(begin, until, source_of_stream, strict=True):
+        mine = asking[calls.source[asking] == source]
+        rows = order[low:high]
+        by_end = np.searchsorted(work.end[rows], calls.end[mine], side="right")
+        launch = np.maximum.accumulate(launched[rows])
+        by_launch = np.searchsorted(launch, calls.start[mine], side="left")
+        place = np.minimum(by_end, by_launch) - 1
+        known = place >= 0
+        # Work of this stream launched before the call that was still to come after it.
+        goes_on = by_launch > by_end
+        busy_after.append((mine, goes_on))
+        calls_found.append(mine[known])
+        work_found.append(rows[place[known]])
+    call, awaited = np.concatenate(calls_found), np.concatenate(work_found)
+    not_dry = np.zeros(len(calls), np.bool_)
+    for mine, goes_on in busy_after:
+        not_dry[mine[goes_on]] = True
+    # Only the work that ended last matters, unless it is a wait for the whole device.
+    order = np.lexsort((work.end[awaited], call))
+    call, awaited = call[order], awaited[order]
+    is_last = np.append(call[1:] != call[:-1], True)[: len(call)]
+    keep = is_last | (calls.waits[call] & ~not_dry[call])
+    keep &= calls.waits[call] | ~not_dry[call]
+    return call[keep], awaited[keep]

@@ -1,0 +1,152 @@
+"""The graph of a run, timed again as measured, is the run."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.runs import Call, Kernel, run
+from tokenpath.capture.capture import Capture
+from tokenpath.replay.edges import EdgeKind
+from tokenpath.replay.graph import Graph, build_graph
+from tokenpath.replay.loops import retime
+
+
+def timed_again(graph: Graph) -> np.ndarray:
+    time = np.empty_like(graph.time)
+    retime(len(time))(
+        graph.order, graph.first, graph.source, graph.weight, graph.base, graph.delay, time
+    )
+    return time
+
+
+def binding(graph: Graph, point: int) -> EdgeKind:
+    """The kind of edge that holds a point."""
+    edges = np.arange(graph.first[point], graph.first[point + 1])
+    at = graph.time[graph.source[edges]] + graph.weight[edges]
+    return EdgeKind(int(graph.kind[edges[np.argmax(at)]]))
+
+
+def test_each_kernel_is_held_by_what_it_waited_for() -> None:
+    capture = run(
+        [
+            (0, "cudaLaunchKernel", 0, 5),
+            (0, "cudaLaunchKernel", 6, 11),
+            (0, "cudaLaunchKernel", 900, 905),
+        ],
+        [(0, 7, "compute", 4, 300), (1, 7, "compute", 301, 500), (2, 7, "compute", 905, 950)],
+    )
+    graph = build_graph(capture)
+    held = [binding(graph, int(point)) for point in graph.work_start]
+    assert held == [EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.LAUNCH]
+    assert (timed_again(graph) == graph.time).all()
+    assert not graph.delay.any()
+
+
+def test_a_synchronise_returns_after_the_work_it_waited_for() -> None:
+    capture = run(
+        [(0, "cudaLaunchKernel", 0, 5), (0, "cudaDeviceSynchronize", 6, 320)],
+        [(0, 7, "compute", 4, 300)],
+    )
+    graph = build_graph(capture)
+    assert binding(graph, int(graph.call_end[1])) is EdgeKind.RETURN
+
+
+def test_a_synchronise_that_found_nothing_to_wait_for_is_host_time() -> None:
+    capture = run(
+        [(0, "cudaLaunchKernel", 0, 5), (0, "cudaDeviceSynchronize", 400, 420)],
+        [(0, 7, "compute", 4, 300)],
+    )
+    graph = build_graph(capture)
+    assert binding(graph, int(graph.call_end[1])) is EdgeKind.HOST
+    assert graph.own_ns[1] == -1
+
+
+def test_a_collective_ends_when_the_last_rank_has_arrived_and_the_data_has_moved() -> None:
+    capture = run(
+        [(0, "cudaLaunchKernel", 0, 5), (1, "cudaLaunchKernel", 200, 205)],
+        [(0, 7, "communication", 10, 260), (1, 7, "communication", 210, 261)],
+        rank_of_thread=[0, 1],
+        rank_of_kernel=[0, 1],
+        collective={
+            "source_id": [0, 1],
+            "op": ["allreduce"] * 2,
+            "kernel_id": [0, 1],
+            "match": [0, 0],
+        },
+    )
+    graph = build_graph(capture)
+    assert graph.collectives.transfer.tolist() == [51_000]
+    assert [binding(graph, int(point)) for point in graph.work_end] == [EdgeKind.TRANSFER] * 2
+    assert (timed_again(graph) == graph.time).all()
+
+
+def test_overlap_of_neighbours_on_a_stream_is_kept() -> None:
+    capture = run(
+        [(0, "cudaLaunchKernel", 0, 5), (0, "cudaLaunchKernel", 6, 9)],
+        [(0, 7, "compute", 4, 300), (1, 7, "compute", 290, 500)],
+    )
+    graph = build_graph(capture)
+    assert binding(graph, int(graph.work_start[1])) is EdgeKind.OVERLAP
+    assert (timed_again(graph) == graph.time).all()
+
+
+def random_run(seed: int) -> Capture:
+    """Any times at all, sensible or not: overlapping calls, kernels before their launch, ties."""
+    rng = np.random.default_rng(seed)
+    names = [
+        "cudaLaunchKernel",
+        "cudaDeviceSynchronize",
+        "cudaMemcpy",
+        "cudaFree",
+        "cudaGraphLaunch",
+    ]
+    calls: list[Call] = []
+    for _ in range(40):
+        start = int(rng.integers(0, 400))
+        calls.append(
+            (
+                int(rng.integers(2)),
+                names[int(rng.integers(5))],
+                start,
+                start + int(rng.integers(30)),
+            )
+        )
+    kernels: list[Kernel] = []
+    for _ in range(60):
+        start = int(rng.integers(0, 500))
+        call = int(rng.integers(-10, 40))
+        kind = ("compute", "memcpy", "communication")[int(rng.integers(3))]
+        kernels.append(
+            (
+                None if call < 0 else call,
+                int(rng.integers(3)),
+                kind,
+                start,
+                start + int(rng.integers(40)),
+            )
+        )
+    return run(
+        calls,
+        kernels,
+        rank_of_thread=[0, 1],
+        rank_of_kernel=[int(r) for r in rng.integers(0, 2, 60)],
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_timed_again_as_measured_every_point_is_where_it_was(seed: int) -> None:
+    graph = build_graph(random_run(seed))
+    assert (timed_again(graph) == graph.time).all()
+    assert (graph.delay >= 0).all()
+    # Each point stands behind all that it waits for.
+    place = np.empty(graph.num_points, np.int64)
+    place[graph.order] = np.arange(graph.num_points)
+    counted = graph.weight > -(2**60)
+    assert (place[graph.source[counted]] < place[graph.target[counted]]).all()
+
+
+def test_an_empty_capture_has_an_empty_graph() -> None:
+    assert build_graph(Capture({})).num_points == 0
