@@ -85,7 +85,7 @@ def test_a_collective_ends_when_the_last_rank_has_arrived_and_the_data_has_moved
 def test_overlap_of_neighbours_on_a_stream_is_kept() -> None:
     capture = run(
         [(0, "cudaLaunchKernel", 0, 5), (0, "cudaLaunchKernel", 6, 9)],
-        [(0, 7, "compute", 4, 300), (1, 7, "compute", 290, 500)],
+        [(0, 7, "compute", 4, 300), (1, 7, "compute", 297, 500)],
     )
     graph = build_graph(capture)
     assert binding(graph, int(graph.work_start[1])) is EdgeKind.OVERLAP
