@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,17 +73,19 @@ def own_nodes(scope: ast.FunctionDef | ast.Module) -> list[ast.AST]:
     return found
 
 
+@cache
 def trees() -> list[ast.Module]:
     paths = sorted([*PACKAGE.glob("*.py"), *PACKAGE.glob("analyses/*.py")])
     return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def makers() -> dict[str, int]:
-    """MAKERS and every function with a parameter `code` that hands it on."""
+def makers(tree: ast.Module) -> dict[str, int]:
+    """MAKERS and every function of the module, or public one of another, with a parameter `code`."""
     found = dict(MAKERS)
-    for tree in trees():
-        for scope in functions(tree):
-            if isinstance(scope, ast.FunctionDef):
+    for other in trees():
+        is_own = other is tree
+        for scope in functions(other):
+            if isinstance(scope, ast.FunctionDef) and (is_own or scope.name[0] != "_"):
                 names = [argument.arg for argument in scope.args.args]
                 annotations = {
                     a.arg: ast.unparse(a.annotation) for a in scope.args.args if a.annotation
@@ -147,16 +150,17 @@ def templates(scope: ast.FunctionDef | ast.Module) -> tuple[str, ...]:
 
 
 def emitted() -> list[Emitted]:
-    known = makers()
-    scopes = [scope for tree in trees() for scope in functions(tree)]
-    helpers = {s.name: templates(s) for s in scopes if isinstance(s, ast.FunctionDef)}
     found = []
-    for scope in scopes:
-        for node in own_nodes(scope):
-            if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in known:
-                texts = templates(scope) + helpers.get(name, ())
-                codes = codes_of(argument(node, known[name]), scope)
-                found += [Emitted(code, texts) for code in codes]
+    for tree in trees():
+        known = makers(tree)
+        scopes = functions(tree)
+        helpers = {s.name: templates(s) for s in scopes if isinstance(s, ast.FunctionDef)}
+        for scope in scopes:
+            for node in own_nodes(scope):
+                if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in known:
+                    texts = templates(scope) + helpers.get(name, ())
+                    codes = codes_of(argument(node, known[name]), scope)
+                    found += [Emitted(code, texts) for code in codes]
     return found
 
 
