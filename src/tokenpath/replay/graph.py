@@ -85,7 +85,7 @@ def build_graph(capture: Capture, shift_ns: Int64s | None = None) -> Graph:
     work, calls = measured.work, measured.calls
     number = Numbering(len(calls), len(work))
     edges = EdgeList()
-    own_ns = add_host_edges(measured, number, edges)
+    own_ns = add_host_edges(capture, measured, number, edges)
     add_device_edges(capture, measured, number, edges)
     collectives = collectives_of(capture, measured)
     add_rank_edges(measured, collectives, number, edges)

@@ -1,14 +1,16 @@
-"""Edges into host calls: the order of a thread, and the work that a call waits for."""
+"""Edges into host calls: what came before on the host, and the work that a call waits for."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
 from tokenpath.core.units import INT64_MIN
 from tokenpath.replay.edges import EdgeKind, EdgeList, Numbering, typical_ns
 from tokenpath.replay.measured import Calls, Measured, Work
+from tokenpath.replay.thread_edges import add_thread_order
 
 Bools = NDArray[np.bool_]
 
@@ -16,29 +18,13 @@ _BASE_NS, _RETURN_NS = 2_000, 10_000
 """A wait for work that is done, and the way from its end back to the host, where samples lack."""
 
 
-def add_host_edges(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s:
+def add_host_edges(
+    capture: Capture, measured: Measured, number: Numbering, edges: EdgeList
+) -> Int64s:
     """Add the edges into calls; for each call the host time in it that is not waiting, -1 for all of it."""
     own_ns = _add_waits(measured, number, edges)
-    _add_thread_order(measured.calls, own_ns, number, edges)
+    add_thread_order(capture, measured, own_ns, number, edges)
     return own_ns
-
-
-def _add_thread_order(calls: Calls, own_ns: Int64s, number: Numbering, edges: EdgeList) -> None:
-    num = len(calls)
-    at = np.arange(num)
-    time = np.concatenate((calls.start, calls.end))
-    point = np.concatenate((number.call_start(at), number.call_end(at)))
-    thread = np.concatenate((calls.thread, calls.thread))
-    order = np.lexsort((point, time, thread))
-    point, time, thread = point[order], time[order], thread[order]
-    same = np.flatnonzero(thread[1:] == thread[:-1])
-    source, target = point[same], point[same + 1]
-    weight = time[same + 1] - time[same]
-    # Of a call that waits, only its own time counts on the way to its end.
-    call = target // 2
-    waiting = (target % 2 == 1) & (own_ns[call] >= 0)
-    weight = np.where(waiting, np.minimum(weight, own_ns[call]), weight)
-    edges.add(source, target, weight, EdgeKind.HOST)
 
 
 def _add_waits(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s:
