@@ -19,7 +19,11 @@ class Entry:
     """Tables that must have rows; without them the analysis is not even imported."""
 
 
-ANALYSES: tuple[Entry, ...] = (Entry("stragglers", ("kernel", "collective")),)
+ANALYSES: tuple[Entry, ...] = (
+    Entry("stragglers", ("kernel", "collective")),
+    Entry("communication", ("kernel",)),
+    Entry("kernel_roofline", ("kernel",)),
+)
 """In the order in which they run; no analysis sees another's result."""
 
 
