@@ -22,6 +22,8 @@ _LAUNCH_NS, _HANDOVER_NS = 5_000, 1_000
 measured on NVIDIA and AMD parts are 4 to 12 us and 0.7 to 1.5 us."""
 MAX_INFERRED_NS = 10_000
 """Work that starts within this time after other work ended is taken to have waited for it."""
+_QUEUED_NS = 2_500
+"""Work that starts within this time after the work before it on its stream stood in the queue."""
 _MIN_INFERRED_NS = 200
 """Delays below this need no explanation."""
 _NUM_BESIDE = 32
@@ -63,7 +65,7 @@ def add_device_edges(
     at = np.arange(len(work))
     edges.add(number.work_start(at), number.work_end(at), work.end - work.start, EdgeKind.WORK)
     bound = np.full(len(work), INT64_MIN, np.int64)
-    _add_launches(work, calls, number, edges, bound)
+    _add_launches(work, calls, streams, number, edges, bound)
     _add_stream_order(work, calls, streams, number, edges, bound)
     _add_events(capture, measured, number, edges, bound)
     _add_inferred(work, calls, number, edges, bound)
@@ -72,7 +74,7 @@ def add_device_edges(
 
 
 def _add_launches(
-    work: Work, calls: Calls, number: Numbering, edges: EdgeList, bound: Int64s
+    work: Work, calls: Calls, streams: Streams, number: Numbering, edges: EdgeList, bound: Int64s
 ) -> None:
     at = np.flatnonzero(work.call >= 0)
     if len(at) == 0:
@@ -90,7 +92,12 @@ def _add_launches(
     typical = np.array(
         [typical_ns(latency[idle & (kind == number)], _LAUNCH_NS) for number in range(3)]
     )
-    weight = np.minimum(latency, typical[kind])
+    # Work that came right behind other work was queued: how much earlier its launch could have come is not
+    # known, so it must not look as if the launch had held it.
+    before = streams.before[at].astype(np.int64)
+    since = work.start[at] - work.end[np.maximum(before, 0)]
+    queued = (before >= 0) & (since <= _QUEUED_NS) & (calls.start[call] < work.end[before])
+    weight = np.minimum(np.where(queued, latency - 1, latency), typical[kind])
     edges.add(number.call_start(call), number.work_start(at), weight, EdgeKind.LAUNCH)
     bound[at] = np.maximum(bound[at], calls.start[call] + weight)
 

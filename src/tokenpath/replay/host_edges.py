@@ -16,27 +16,31 @@ Bools = NDArray[np.bool_]
 
 _BASE_NS, _RETURN_NS = 2_000, 10_000
 """A wait for work that is done, and the way from its end back to the host, where samples lack."""
+_MIN_POLL_NS, _MAX_POLL_BACK_NS, _POLL_SHARE = 200_000, 100_000, 10
+"""A stretch that may be polling is at least so long, and its kernel ends at most so long, and a tenth of the
+stretch, before it does."""
 
 
 def add_host_edges(
     capture: Capture, measured: Measured, number: Numbering, edges: EdgeList
 ) -> Int64s:
     """Add the edges into calls; for each call the host time in it that is not waiting, -1 for all of it."""
-    own_ns = _add_waits(measured, number, edges)
-    add_thread_order(capture, measured, own_ns, number, edges)
-    return own_ns
+    own_ns = np.full(2 * len(measured.calls), -1, np.int64)
+    _add_waits(measured, number, edges, own_ns)
+    polled = _add_polls(measured, number, edges, own_ns)
+    add_thread_order(capture, measured, own_ns, polled, edges)
+    return own_ns[1::2]
 
 
-def _add_waits(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s:
-    """Edges from work to the calls that waited for it."""
+def _add_waits(measured: Measured, number: Numbering, edges: EdgeList, own_ns: Int64s) -> None:
+    """Edges from work to the calls that waited for it; their own time by point."""
     work, calls = measured.work, measured.calls
-    own_ns = np.full(len(calls), -1, np.int64)
     call, awaited = _own_copies(work, calls)
     asked, sync_awaited = _awaited(measured)
     call = np.concatenate((call, asked))
     awaited = np.concatenate((awaited, sync_awaited))
     if len(call) == 0:
-        return own_ns
+        return
     late_ns = calls.end[call] - work.end[awaited]
     waited = (work.end[awaited] > calls.start[call]) & (late_ns >= 0)
     call, awaited, late_ns = call[waited], awaited[waited], late_ns[waited]
@@ -48,10 +52,42 @@ def _add_waits(measured: Measured, number: Numbering, edges: EdgeList) -> Int64s
         back_ns[name] = typical_ns(late_ns[calls.name[call] == name], _RETURN_NS)
         idle = (calls.name == name) & ~has_waited
         base_ns[name] = typical_ns((calls.end - calls.start)[idle], _BASE_NS)
-    own_ns[call] = np.minimum(base_ns[calls.name[call]], (calls.end - calls.start)[call])
+    own_ns[number.call_end(call)] = np.minimum(
+        base_ns[calls.name[call]], (calls.end - calls.start)[call]
+    )
     weight = np.minimum(late_ns, back_ns[calls.name[call]])
     edges.add(number.work_end(awaited), number.call_end(call), weight, EdgeKind.RETURN)
-    return own_ns
+
+
+def _add_polls(measured: Measured, number: Numbering, edges: EdgeList, own_ns: Int64s) -> Int64s:
+    """Waits that are no call: the host polls memory that a kernel writes (DeepEP waits for its counts so).
+
+    Seen as a long stretch without calls that ends right after the work that the call before it launched.
+    Returns the calls after such stretches.
+    """
+    work, calls = measured.work, measured.calls
+    if len(calls) < 2:
+        return np.empty(0, np.int64)
+    last_end = np.full(len(calls), INT64_MIN, np.int64)
+    last_work = np.full(len(calls), -1, np.int64)
+    known = np.flatnonzero(work.call >= 0)
+    known = known[np.argsort(work.end[known], kind="stable")]
+    last_end[work.call[known]] = work.end[known]
+    last_work[work.call[known]] = known
+    before = np.flatnonzero(calls.thread[1:] == calls.thread[:-1])
+    gap = calls.start[before + 1] - calls.end[before]
+    back = calls.start[before + 1] - last_end[before]
+    polled = (gap >= _MIN_POLL_NS) & (back >= 0) & (last_end[before] > calls.end[before])
+    polled &= (back <= _MAX_POLL_BACK_NS) & (back * _POLL_SHARE <= gap)
+    before = before[polled]
+    own_ns[number.call_start(before + 1)] = np.minimum(gap[polled], _BASE_NS)
+    edges.add(
+        number.work_end(last_work[before]),
+        number.call_start(before + 1),
+        back[polled],
+        EdgeKind.RETURN,
+    )
+    return before + 1
 
 
 def _own_copies(work: Work, calls: Calls) -> tuple[Int64s, Int64s]:

@@ -37,13 +37,15 @@ class _Points:
 
 
 def add_thread_order(
-    capture: Capture, measured: Measured, own_ns: Int64s, number: Numbering, edges: EdgeList
+    capture: Capture, measured: Measured, own_ns: Int64s, polled: Int64s, edges: EdgeList
 ) -> None:
     """Add edges into calls from what came before on the host.
 
-    `own_ns` is the host time of each call that waited, -1 for the others.
+    `own_ns` is the host time up to each point of a call that comes after waiting, -1 for the others; before
+    the calls `polled` the thread waited without a call.
     """
     calls = measured.calls
+    number = Numbering(len(calls), len(measured.work))
     at = np.arange(len(calls))
     time = np.concatenate((calls.start, calls.end))
     point = np.concatenate((number.call_start(at), number.call_end(at)))
@@ -54,14 +56,14 @@ def add_thread_order(
     is_still = np.zeros(len(same), np.bool_)
     threads = np.unique(calls.thread)
     if len(threads) > 1:
-        is_still = _add_handovers(capture, measured, points, same, threads, edges)
+        is_still = _add_handovers(capture, measured, points, same, threads, polled, edges)
+        is_still &= own_ns[points.point[same + 1]] < 0
     same = same[~is_still]
     source, target = points.point[same], points.point[same + 1]
     weight = points.time[same + 1] - points.time[same]
-    # Of a call that waits, only its own time counts on the way to its end.
-    call = target // 2
-    waiting = (target % 2 == 1) & (own_ns[call] >= 0)
-    weight = np.where(waiting, np.minimum(weight, own_ns[call]), weight)
+    # Of a wait, only the thread's own time counts on the way to its end.
+    waiting = own_ns[target] >= 0
+    weight = np.where(waiting, np.minimum(weight, own_ns[target]), weight)
     edges.add(source, target, weight, EdgeKind.HOST)
 
 
@@ -71,6 +73,7 @@ def _add_handovers(
     points: _Points,
     same: Int64s,
     threads: Int32s,
+    polled: Int64s,
     edges: EdgeList,
 ) -> NDArray[np.bool_]:
     """Edges to threads that stood still, from those that worked meanwhile; which of `same` they replace."""
@@ -78,10 +81,7 @@ def _add_handovers(
     process = _process_of_thread(capture)
     low = np.searchsorted(points.thread, threads, side="left")
     high = np.searchsorted(points.thread, threads, side="right")
-    at_work = {
-        int(thread): _at_work(capture, measured, int(thread), begin, until, points)
-        for thread, begin, until in zip(threads, low, high, strict=True)
-    }
+    at_work = {thread: _at_work(capture, measured, thread, polled) for thread in threads.tolist()}
     for mine, begin, until in zip(threads.tolist(), low.tolist(), high.tolist(), strict=True):
         others = [
             (other, int(first), int(last))
@@ -150,10 +150,8 @@ def _process_of_thread(capture: Capture) -> list[object]:
     return list(zip(sources, table["pid"].to_pylist(), strict=True))
 
 
-def _at_work(
-    capture: Capture, measured: Measured, thread: int, begin: int, until: int, points: _Points
-) -> Intervals:
-    """When something is recorded on a thread: its outermost operators, and its calls with what lies between."""
+def _at_work(capture: Capture, measured: Measured, thread: int, polled: Int64s) -> Intervals:
+    """When something is recorded on a thread: its outermost operators, its calls, what lies between, and polls."""
     rows = np.flatnonzero(
         (capture.ids("op", "thread_id") == thread) & (capture.ids("op", "parent_op_id") == NO_ID)
     )
@@ -162,8 +160,10 @@ def _at_work(
         shift += int(measured.shift_ns[capture.ids("op", "source_id")[rows[0]]])
     starts = capture.int64("op", "start_ns")[rows] - shift
     ends = capture.int64("op", "end_ns")[rows] - shift
-    calls = points.time[begin:until]
+    calls = measured.calls
+    mine = np.flatnonzero(calls.thread == thread)
+    waits = polled[calls.thread[polled] == thread]
     return union(
-        np.concatenate((starts, calls)),
-        np.concatenate((ends, calls + _BETWEEN_NS)),
+        np.concatenate((starts, calls.start[mine], calls.end[waits - 1])),
+        np.concatenate((ends, calls.end[mine] + _BETWEEN_NS, calls.start[waits])),
     )
