@@ -88,6 +88,8 @@ def main() -> None:
         print(f"{name}: {count} new scores, {time.perf_counter() - began:.0f} s", file=sys.stderr)
         lines = table(board, known.values())
         text.append(render(board, lines) if lines else f"## {board.title}\n\nNot scored yet.\n")
+        if hasattr(module, "note"):
+            text.append(module.note(args.data))
     page = "\n".join(text)
     if args.page:
         args.page.write_text(page, encoding="utf-8")

@@ -12,9 +12,9 @@ from benchmarks.scoreboard.board import OURS, Board, Key, Score
 from benchmarks.scoreboard.cases import Case, Stages
 from benchmarks.scoreboard.fits import Columns
 from benchmarks.scoreboard.predict_many import TOKENISER_SHARE
-from benchmarks.scoreboard.run_case import latencies_ms, run_case
+from benchmarks.scoreboard.run_case import answered, latencies_ms, run_case
 
-from tokenpath.simulate.physics.model import Fitted
+from tokenpath.simulate.physics.model import Fitted, load_fitted
 from tokenpath.simulate.workload.inference_perf import LoadStage, SharedPrefixChat, inference_perf
 
 BOARD = Board(
@@ -45,19 +45,39 @@ def score(data: Path, seed: int, done: frozenset[Key], columns: Columns) -> Iter
     cases = [case for case in load_cases(data) if case.split == "test"]
     yield from rival_scores(data, cases, done)
     for case in cases:
+        cell = cell_of(case)
         for column, fitted in columns.of(case.family):
             keys = {m: Key(BOARD.name, OURS, column, case.run, m) for m in BOARD.metrics}
             if all(key in done for key in keys.values()):
                 continue
-            predicted = simulate_case(case, fitted, seed)
+            predicted, reason = answered(simulate_case, case, fitted, seed)
             for metric, key in keys.items():
-                measured = case.measured[metric]
-                yield Score(key, measured, predicted[metric], seed, fitted.version)
+                measured, value = case.measured[metric], predicted.get(metric)
+                yield Score(key, measured, value, seed, fitted.version, reason, cell)
+
+
+def note(data: Path) -> str:
+    """What a reader of the table must know of its runs."""
+    cases = [case for case in load_cases(data) if case.split == "test"]
+    families = set(load_fitted().families)
+    num_same = sum(case.family not in families for case in cases)
+    return (
+        f"{len(cases)} runs of {len({cell_of(case) for case in cases})} cells (model, ranks, workload); what else "
+        "differs (token budget, offload, memory share) moves no prediction, so cells are resampled. "
+        f"{num_same} runs are of families that no training run has: their column B is A.\n"
+    )
+
+
+def cell_of(case: Case) -> str:
+    """Model, ranks and workload: runs that differ in nothing else get nearly one prediction."""
+    at = case.deployment
+    return f"{at.model.name} tp{at.tp} {at.hardware.key} {case.tags['workload']}"
 
 
 def rival_scores(data: Path, cases: list[Case], done: frozenset[Key]) -> Iterator[Score]:
     """Predictions that the comparison published, whole runs."""
     measured = {case.run: case.measured for case in cases}
+    cells = {case.run: cell_of(case) for case in cases}
     with (data / _RIVALS).open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             run, metric = row["exp_id"].removesuffix(".0"), METRICS.get(row["metric_name"])
@@ -66,7 +86,8 @@ def rival_scores(data: Path, cases: list[Case], done: frozenset[Key]) -> Iterato
             key = Key(BOARD.name, row["simulator"], "published", run, str(metric))
             if run in measured and key not in done and row["predicted"]:
                 # LLMServingSim ran a part of the requests and was held against that part's measurement.
-                yield Score(key, float(row["actual"]), float(row["predicted"]))
+                numbers = float(row["actual"]), float(row["predicted"])
+                yield Score(key, *numbers, cell=cells[run])
 
 
 def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:

@@ -60,6 +60,8 @@ class Score:
     """What predicted: version of the fitted model or of the rival."""
     reason: str | None = None
     """Why nothing is predicted."""
+    cell: str | None = None
+    """Runs of one cell share what decides their error, so they are resampled together; None: on its own."""
 
     @property
     def relative(self) -> float | None:
@@ -156,11 +158,11 @@ def compare(ours: Mapping[str, Score], rival: Mapping[str, Score], *, seed: int 
     """Paired difference of absolute errors (ours minus theirs) over the runs that both answer, if both are held
     against the same measurement.
 
-    The median difference with its percentile-bootstrap interval over runs (Efron, Tibshirani 1993, ch. 13);
+    The median difference with its percentile-bootstrap interval over cells (Efron, Tibshirani 1993, ch. 13);
     an interval that holds 0 is "no difference".
     """
     pairs = [
-        (abs(a), abs(b))
+        (abs(a), abs(b), score.cell or run)
         for run, score in ours.items()
         if run in rival
         and (a := score.relative) is not None
@@ -169,18 +171,34 @@ def compare(ours: Mapping[str, Score], rival: Mapping[str, Score], *, seed: int 
     ]
     if len(pairs) < 3:
         return f"{len(pairs)} runs in common"
-    both = np.array(pairs)
+    both = np.array([pair[:2] for pair in pairs], dtype=np.float64)
     difference = both[:, 0] - both[:, 1]
-    low, high = interval(difference, seed=seed)
+    low, high = interval(difference, [pair[2] for pair in pairs], seed=seed)
     said = f"{100 * np.median(difference):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
     word = "better" if high < 0 else "worse" if low > 0 else "no difference"
     return f"{word}: {said} points, {len(pairs)} runs"
 
 
-def interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Bootstrap interval of the median, runs resampled."""
-    drawn = np.random.default_rng(seed).integers(0, len(values), (NUM_RESAMPLES, len(values)))
-    medians = np.median(np.asarray(values)[drawn], axis=1)
+def interval(
+    values: np.ndarray, cells: Sequence[str] | None = None, *, seed: int = 0
+) -> tuple[float, float]:
+    """Bootstrap interval of the median; whole cells are resampled, each value its own without any."""
+    numbers = np.asarray(values)
+    _, owner = np.unique(
+        np.arange(len(numbers)) if cells is None else np.asarray(cells), return_inverse=True
+    )
+    random = np.random.default_rng(seed)
+    num_cells = int(owner.max()) + 1
+    drawn = random.integers(0, num_cells, (NUM_RESAMPLES, num_cells))
+    order = np.argsort(numbers, kind="stable")
+    # How often each value is drawn, in ascending order of values: the median is where half is passed.
+    counts = np.zeros((NUM_RESAMPLES, num_cells), dtype=np.int64)
+    np.add.at(counts, (np.arange(NUM_RESAMPLES)[:, None], drawn), 1)
+    passed = np.cumsum(counts[:, owner[order]], axis=1)
+    total = passed[:, -1:]
+    upper = (passed > total // 2).argmax(axis=1)
+    lower = (passed >= (total + 1) // 2).argmax(axis=1)
+    medians = (numbers[order][lower] + numbers[order][upper]) / 2
     low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
@@ -222,7 +240,8 @@ def _line(
     if not len(relative):
         return Line(board, *name, len(scores), 0, None, None, None, None, None, verdict)
     absolute = np.abs(relative)
-    low, high = interval(absolute, seed=seed)
+    cells = [s.cell or run for run, s in scores.items() if s.predicted is not None]
+    low, high = interval(absolute, cells, seed=seed)
     return Line(
         board,
         *name,

@@ -25,6 +25,8 @@ class ClosedLoop:
     """... to this one; both 1: fixed, and requests that start together stay together."""
     is_steady: bool = False
     """Whether the first wave, which starts at once, was left out of the measurement."""
+    num_queued: int = 0
+    """Requests that the client keeps in flight beyond `concurrency`, which the engine runs at once."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class Case:
     """Class of deployment, and release, whose measured scales hold; empty: none are fitted."""
     split: Literal["train", "test"]
     """Whether it may be fitted to."""
+    recv_interval: int = 1
+    """Decode steps between two looks of the scheduler at what has arrived, as the recipe says (SGLang)."""
+    wait_steps: int = 0
+    """Steps that new requests are held back for more to come, as the recipe says (TensorRT-LLM)."""
     decode: Deployment | None = None
     """Disaggregated: the deployment that decodes; `deployment` prefills."""
     workers: tuple[int, int] = (1, 1)
@@ -94,7 +100,8 @@ def family_of(model: str) -> str:
         ("kimi", "kimi"),
         ("glm", "glm"),
         ("llama-4", "llama-4"),
-        ("codellama", "codellama"),
+        # CodeLlama is Llama 2 trained on.
+        ("codellama", "llama-2"),
         ("llama-2", "llama-2"),
         ("llama", "llama-3"),
         ("mixtral", "mixtral"),

@@ -25,12 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from benchmarks.scoreboard import blis_cases, silicon_cases
 from benchmarks.scoreboard.cases import Case, ClosedLoop
-from benchmarks.scoreboard.predict_many import Predictor
+from benchmarks.scoreboard.predict_many import Curves, Predictor
 
 from tokenpath.simulate.physics.efficiency import (
+    PRIORS,
     SCALE_SPREADS,
     SCALES,
-    generation,
     parameter_names,
     prior,
 )
@@ -49,7 +49,7 @@ _RELEASE = 0.6
 """Spread of a release's own scales over that of a class."""
 _STEP = 0.04
 _MOST_MOVE = 0.7
-_STANDSTILL = 0.5
+_STANDSTILL = 0.05
 """Gain of the objective that is none."""
 MAX_CONCURRENCY = 256
 PER_CELL = 16
@@ -67,10 +67,8 @@ class Fit:
     """Objective after each iteration."""
 
 
-def training_cases(
-    data: Path, without: str | None = None, *, sample: bool = True, per_class: int = PER_CELL
-) -> list[Case]:
-    """Cases that may be fitted to; `without` leaves a model family out (column B)."""
+def training_cases(data: Path, *, sample: bool = True, per_class: int = PER_CELL) -> list[Case]:
+    """Cases that may be fitted to."""
     cases = [c for c in blis_cases.load_cases(data) if c.split == "train"]
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in silicon_cases.load_cases(data):
@@ -80,7 +78,7 @@ def training_cases(
     for cell in sorted(groups):
         ordered = sorted(groups[cell], key=lambda c: hashlib.sha1(c.run.encode()).hexdigest())
         cases += ordered[:per_class] if sample else ordered
-    return [c for c in cases if c.family != without]
+    return cases
 
 
 @dataclass(frozen=True)
@@ -132,39 +130,64 @@ class Problem:
             return 2 * SIGMAS[name]
         return SIGMAS[name]
 
-    def errors(
-        self, logs: dict[str, float], cells: np.ndarray, only: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Logarithms of predicted over measured; NaN outside `only`, a mask of cases."""
+    def errors(self, logs: dict[str, float], cells: np.ndarray) -> np.ndarray:
+        """Logarithms of predicted over measured."""
+        return self._errors(self._curves(logs, cells), None)
+
+    def _curves(self, logs: dict[str, float], cells: np.ndarray) -> Curves:
         padded = np.vstack([cells, np.zeros((1, len(SCALES)))])
         scales = padded[self.cells_of[:, 0]] + padded[self.cells_of[:, 1]]
-        out = self.predictor.predict(logs, scales, only)
+        return self.predictor.curves(logs, scales)
+
+    def _errors(self, curves: Curves, only: np.ndarray | None) -> np.ndarray:
+        """NaN outside `only`, a mask of cases."""
+        out = self.predictor.run(curves, only)
         predicted = np.array([out[i].get(m, np.nan) for i, m, _ in self.rows])
         return np.log(predicted / self.measured)
 
     def linearise(self, logs: dict[str, float], cells: np.ndarray) -> Linear:
-        """Slopes by forward differences."""
-        base = self.errors(logs, cells)
+        """Slopes by forward differences.
+
+        A factor of an engine, generation or release adds to the logarithm of its number, so where it holds its
+        slope is the number's own; cases whose curves a number does not move are not run.
+        """
+        origin = self._curves(logs, cells)
+        base = self._errors(origin, None)
         active = [n for n in self.names if self._matters(n)]
         num = len(active)
         slopes = np.zeros((len(base), num + len(self.cell_names) * len(SCALES)))
-        for k, name in enumerate(active):
+        for name in PRIORS:
             moved = dict(logs)
             moved[name] = moved.get(name, prior(name)[0]) + _STEP
-            change = self.errors(moved, cells, self._concerned(name)) - base
-            slopes[:, k] = np.nan_to_num(change) / _STEP
+            slope = self._slope(origin, self._curves(moved, cells), base)
+            for k, part in enumerate(active):
+                stem, _, group = part.partition("|")
+                if stem == name:
+                    slopes[:, k] = slope * (self._members(group) if group else 1.0)
         # Every case has one class: all are moved at once and the columns told apart after. Its release
         # acts on it in the same way.
         owners = self.cells_of[self.row_case]
         for j in range(len(SCALES)):
             moved_cells = cells.copy()
             moved_cells[~self._is_release(), j] += _STEP
-            change = (self.errors(logs, moved_cells) - base) / _STEP
+            slope = self._slope(origin, self._curves(logs, moved_cells), base)
             for c in range(len(self.cell_names)):
                 mine = (owners == c).any(axis=1)
-                slopes[mine, num + c * len(SCALES) + j] = change[mine]
+                slopes[mine, num + c * len(SCALES) + j] = slope[mine]
         spreads = np.concatenate([[prior(n)[1] for n in active], self.spreads.ravel()])
         return Linear(active, slopes, spreads)
+
+    def _slope(self, origin: Curves, moved: Curves, base: np.ndarray) -> np.ndarray:
+        return np.nan_to_num(self._errors(moved, origin.differ(moved)) - base) / _STEP
+
+    def _members(self, group: str) -> np.ndarray:
+        """Mask of the values whose case belongs to an engine, generation or release."""
+        front = self.predictor.front
+        found = [
+            group in members
+            for members in zip(front.engines, front.generations, front.releases, strict=True)
+        ]
+        return np.array(found)[self.row_case]
 
     def step(
         self,
@@ -172,12 +195,8 @@ class Problem:
         logs: dict[str, float],
         cells: np.ndarray,
         keep: np.ndarray | None = None,
-        shares: tuple[float, ...] = (1.0, 0.5, 0.25, 0.1),
     ) -> tuple[dict[str, float], np.ndarray, float]:
-        """One Gauss-Newton step with given slopes; `keep` masks the values that count.
-
-        The first of `shares` of it that gains is taken; a single share is taken in any case.
-        """
+        """One damped Gauss-Newton step with given slopes; `keep` masks the values that count."""
         mask = np.ones(len(self.sigma), dtype=bool) if keep is None else keep
         base, sigma = self.errors(logs, cells)[mask], self.sigma[mask]
         root = np.sqrt((_FREEDOM + 1) / (_FREEDOM + (base / sigma) ** 2)) / sigma
@@ -188,29 +207,28 @@ class Problem:
         goal = np.concatenate([-base * root, -offset / linear.spreads])
         move, *_ = np.linalg.lstsq(rows, goal, rcond=None)
         best = (logs, cells, self._objective(base, sigma, logs, cells))
-        for share in shares:
+        for share in (1.0, 0.5, 0.25, 0.1, 0.03):
             trial, trial_cells = self._moved(logs, cells, linear, share * move)
             errors = self.errors(trial, trial_cells)[mask]
             value = self._objective(errors, sigma, trial, trial_cells)
-            if value < best[2] or len(shares) == 1:
+            if value < best[2]:
                 return trial, trial_cells, value
         return best
 
-    def leave_out(self, fit: Fit) -> dict[str, Fit]:
-        """By family: the fit without its runs: one whole step of the problem without their rows.
+    def refit(self, linear: Linear, fit: Fit, keep: np.ndarray, steps: int = 3) -> Fit:
+        """The fit to the values in the mask `keep` alone: damped steps from a fit that has ended.
 
-        Whole, though it may overshoot: a damped one would leave in what the family taught.
+        `linear`: slopes at that fit, good for the first step; those after it take slopes of their own.
         """
-        start = np.array([fit.cells.get(n, [0.0] * len(SCALES)) for n in self.cell_names])
-        linear = self.linearise(fit.logs, start)
-        families = np.array([self.cases[i].family for i in self.row_case])
-        found = {}
-        for family in sorted(set(families.tolist())):
-            logs, cells, _ = self.step(linear, fit.logs, start, families != family, (1.0,))
-            own = {key for case in self.cases if case.family == family for key in case.classes}
-            other = self._fit(logs, cells, [])
-            found[family] = Fit(other.logs, {n: v for n, v in other.cells.items() if n not in own})
-        return found
+        logs, cells = fit.logs, self.cells_array(fit)
+        for number in range(steps):
+            slopes = self.linearise(logs, cells) if number else linear
+            logs, cells, _ = self.step(slopes, logs, cells, keep)
+        return self._fit(logs, cells, [])
+
+    def cells_array(self, fit: Fit) -> np.ndarray:
+        """[cells, scales] of a fit; 0 for cells that it has not."""
+        return np.array([fit.cells.get(n, [0.0] * len(SCALES)) for n in self.cell_names])
 
     def _moved(
         self, logs: dict[str, float], cells: np.ndarray, linear: Linear, move: np.ndarray
@@ -223,22 +241,6 @@ class Problem:
 
     def _is_release(self) -> np.ndarray:
         return np.array([name.count("/") > _CLASS_SLASHES for name in self.cell_names], dtype=bool)
-
-    def _concerned(self, name: str) -> np.ndarray | None:
-        """Cases that a parameter can move; None: all."""
-        group = name.partition("|")[2]
-        if not group:
-            return None
-        front = self.predictor.front
-        mask = np.array(
-            [
-                group in members
-                for members in zip(front.engines, front.generations, front.releases, strict=True)
-            ]
-        )
-        for i, case in enumerate(self.cases):
-            mask[i] |= case.decode is not None and generation(case.decode.hardware) == group
-        return mask
 
     def _matters(self, name: str) -> bool:
         group = name.partition("|")[2]
@@ -263,20 +265,20 @@ class Problem:
     ) -> Fit:
         """Iterate until the objective stands still."""
         logs = dict(start.logs) if start else {}
-        cells = np.zeros((len(self.cell_names), len(SCALES)))
-        if start:
-            for k, name in enumerate(self.cell_names):
-                cells[k] = start.cells.get(name, cells[k])
+        cells = self.cells_array(start or Fit({}))
         history: list[float] = []
         for _ in range(iterations):
+            before = {n: logs.get(n, prior(n)[0]) for n in self.names}
             logs, cells, value = self.step(self.linearise(logs, cells), logs, cells)
+            moves = [abs(logs.get(n, b) - b) / prior(n)[1] for n, b in before.items()]
             if say:
-                print(f"  objective {value:.1f}", flush=True)
-            if history and history[-1] - value < _STANDSTILL:
-                break
+                print(f"  objective {value:.2f}, largest move {max(moves):.3f} spreads", flush=True)
+            is_still = bool(history) and history[-1] - value < _STANDSTILL
             history.append(value)
             if checkpoint is not None:
-                _write(checkpoint, self._fit(logs, cells, history))
+                write_fit(checkpoint, self._fit(logs, cells, history))
+            if is_still:
+                break
         return self._fit(logs, cells, history)
 
     def _fit(self, logs: dict[str, float], cells: np.ndarray, history: list[float]) -> Fit:
@@ -286,9 +288,17 @@ class Problem:
         return Fit({n: round(v, 5) for n, v in logs.items()}, found, list(history))
 
 
-def _write(path: Path, fit: Fit) -> None:
+def write_fit(path: Path, fit: Fit) -> None:
+    """Write a fit, for `read_fit`."""
     entry = {"logs": fit.logs, "cells": fit.cells, "objective": fit.history}
     path.write_text(json.dumps(entry, indent=1))
+
+
+def read_fit(path: Path) -> Fit:
+    """A fit as written here; numbers that are no parameters any more are passed over."""
+    entry = json.loads(path.read_text("utf-8"))
+    known = set(parameter_names())
+    return Fit({n: v for n, v in entry["logs"].items() if n in known}, entry["cells"])
 
 
 def main() -> None:
@@ -296,29 +306,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--without", help="model family to leave out")
-    parser.add_argument("--leave-out", type=Path, help="folder for raw-FAMILY.json, from --start")
     parser.add_argument("--start", type=Path, help="fit to start from")
-    parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument(
         "--per-class", type=int, default=PER_CELL, help="runs of a class and release"
     )
     args = parser.parse_args()
     began = time.perf_counter()
-    problem = Problem(training_cases(args.data, args.without, per_class=args.per_class))
+    problem = Problem(training_cases(args.data, per_class=args.per_class))
     print(f"{len(problem.cases)} runs, {len(problem.rows)} values, {len(problem.cell_names)} cells")
-    start = None
-    if args.start:
-        entry = json.loads(args.start.read_text("utf-8"))
-        known = set(parameter_names())
-        start = Fit({n: v for n, v in entry["logs"].items() if n in known}, entry["cells"])
-    if args.leave_out:
-        for family, other in problem.leave_out(start or Fit({})).items():
-            _write(args.leave_out / f"raw-{family}.json", other)
-        print(f"{time.perf_counter() - began:.0f} s")
-        return
+    start = read_fit(args.start) if args.start else None
     fit = problem.solve(args.iterations, start, checkpoint=args.out)
-    _write(args.out, fit)
+    write_fit(args.out, fit)
     print(f"{time.perf_counter() - began:.0f} s")
 
 

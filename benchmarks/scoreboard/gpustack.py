@@ -1,7 +1,7 @@
 """GPUStack's performance lab: of the configurations that a page measured, is the one that we choose among the best?
 
 Score of a page: measured output tokens/s of the configuration that we predict to be best, over the best measured
-one. Column A: physics alone, fitted on other sets (E.g. it has no Ascend NPU: such pages are not answered). Column
+one. Column A: physics alone, fitted on other sets; Ascend NPUs by their data sheet (`gpustack_ascend`). Column
 `other pages`: corrected by what physics, engines and flags turned out to be worth on the other 17 pages.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.scoreboard.board import OURS, Board, Key, Score
+from benchmarks.scoreboard.gpustack_ascend import predict_ascend
 from benchmarks.scoreboard.gpustack_cases import Config, Load, Page, read_pages
 
 from tokenpath.core.errors import TokenpathError
@@ -29,6 +30,7 @@ BOARD = Board(
     targets={"best_out_tps": 0.05},
 )
 _GPUS = {"a100": "A100-SXM4-80GB", "h100": "H100-SXM5-80GB", "h200": "H200-SXM-141GB"}
+_ASCEND = "910b"
 _MAX_REQUESTS = 400
 """Requests simulated of the thousand measured, with the concurrency in proportion left as it is."""
 _SIGMA_LOG = 1.1
@@ -61,7 +63,7 @@ def score(data: Path, seed: int, done: frozenset[Key]) -> Iterator[Score]:
         ):
             chosen = choose(predicted)
             key = Key(BOARD.name, OURS, column, page.name, "best_out_tps")
-            reason = None if chosen else "the part is not in the hardware catalogue"
+            reason = None if chosen else "no configuration could be simulated"
             yield Score(key, best, measured[chosen] if chosen else None, seed, None, reason)
         for number, (config, tps) in enumerate(measured.items()):
             key = Key(BOARD.name, OURS, "A", f"{page.name} {number}", "out_tps")
@@ -87,10 +89,10 @@ def predict_page(page: Page, seed: int) -> dict[Config, float | None]:
 @functools.cache
 def predict(config: Config, load: Load, seed: int) -> float | None:
     """Output tokens/s of one configuration."""
-    if config.gpu not in _GPUS or config.engine == "mindie":
-        return None
     workload = workload_of(load, seed)
     try:
+        if config.gpu == _ASCEND:
+            return predict_ascend(config, workload)
         # Memory is planned for few sequences: what the dry run of a thousand takes differs by release, and
         # the pages do not print block counts.
         planned = deploy(scenario_of(replace(config, max_seqs=_PLANNED_SEQS)), workload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +22,8 @@ from tokenpath.simulate.physics.efficiency import (
     PRIORS,
     RELEASES,
     SCALES,
-    SHARE_MOST,
     SHARES,
+    bent,
     generation,
     prior,
 )
@@ -77,10 +77,45 @@ class Stack:
                 for group in RELEASES:
                     total += logs.get(f"{name}|{group}", 0.0) * self._rows[group]
             value = np.exp(total)[:, None]
-            out[name] = np.minimum(value, SHARE_MOST) if name in SHARES else value
+            out[name] = bent(value) if name in SHARES else value
         for index, name in enumerate(SCALES):
             out[name] = np.exp(cells[:, index])[:, None]
         return SimpleNamespace(**out)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Step curves of many cases: tables and coefficients side by side, a row a case."""
+
+    front: np.ndarray
+    """[cases, columns]: mixed and decode table, coefficients, host time; what `curve_at` takes apart."""
+    back: np.ndarray | None
+    """The same of decode workers, for the disaggregated cases alone."""
+    front_ns: np.ndarray
+    """Time beside the engine, by case."""
+    split_index: np.ndarray
+    """Cases that `back` is of."""
+
+    def differ(self, other: Curves) -> np.ndarray:
+        """Mask of the cases whose curves are not the same."""
+        mask: np.ndarray = (self.front != other.front).any(axis=1)
+        mask |= self.front_ns != other.front_ns
+        if self.back is not None and other.back is not None:
+            mask[self.split_index] |= (self.back != other.back).any(axis=1)
+        return mask
+
+
+def assembled(terms: Any, eff: Any) -> np.ndarray:
+    """`assemble` of many deployments as one array."""
+    mixed, decode, device, host, host_ns = assemble(terms, eff)
+    return np.hstack([mixed, decode, device + host, np.asarray(host_ns)[:, None]])
+
+
+def curve_at(curves: np.ndarray, row: int) -> tuple[Any, Any, Any, float]:
+    """Mixed table, decode table, coefficients and host time of a row."""
+    knots = len(KNOTS)
+    values = curves[row]
+    return values[:knots], values[knots : 2 * knots], values[2 * knots : -1], float(values[-1])
 
 
 class Predictor:
@@ -105,32 +140,37 @@ class Predictor:
         plan = plan_memory(at, max_tokens=case.max_tokens, max_seqs=256)
         return float(plan.num_tokens)
 
+    def curves(self, logs: Mapping[str, float], cells: np.ndarray) -> Curves:
+        """Step curves and front ends of every case."""
+        eff = self.front.efficiencies(logs, cells)
+        front = assembled(self.front.terms, eff)
+        back = None
+        if self.back is not None:
+            split_eff = self.back.efficiencies(logs, cells[self.split_index])
+            back = assembled(self.back.terms, split_eff)
+        tokens = np.array([c.load.input_tokens for c in self.cases]) * TOKENISER_SHARE
+        front_ns = eff.frontend_ns[:, 0] + tokens * eff.frontend_token_ns[:, 0]
+        return Curves(front, back, front_ns, self.split_index)
+
     def predict(
         self, logs: Mapping[str, float], cells: np.ndarray, only: np.ndarray | None = None
     ) -> list[dict[str, float]]:
         """Metrics of every case, in ms; of those in the mask `only`, the others empty."""
-        eff = self.front.efficiencies(logs, cells)
-        mixed, decode, device, host, host_ns = assemble(self.front.terms, eff)
-        coefficients = device + host
-        back = None
-        if self.back is not None:
-            back_eff = self.back.efficiencies(logs, cells[self.split_index])
-            back = assemble(self.back.terms, back_eff)
+        return self.run(self.curves(logs, cells), only)
+
+    def run(self, curves: Curves, only: np.ndarray | None = None) -> list[dict[str, float]]:
+        """Metrics of every case with curves at hand."""
         out: list[dict[str, float]] = []
         for i, case in enumerate(self.cases):
             if only is not None and not only[i]:
                 out.append({})
                 continue
-            curve = (mixed[i], decode[i], coefficients[i], float(host_ns[i]))
-            front_ns = float(eff.frontend_ns[i, 0])
-            tokens = case.load.input_tokens * TOKENISER_SHARE
-            front_ns += tokens * float(eff.frontend_token_ns[i, 0])
-            if case.decode is not None and back is not None:
-                k = self.split[i]
-                other = (back[0][k], back[1][k], back[2][k] + back[3][k], float(back[4][k]))
-                out.append(disaggregated(case, curve, other, front_ns))
+            front_ns = float(curves.front_ns[i])
+            if case.decode is not None and curves.back is not None:
+                back = curve_at(curves.back, self.split[i])
+                out.append(disaggregated(case, curve_at(curves.front, i), back, front_ns))
             else:
-                out.append(self._run(i, case, curve, front_ns))
+                out.append(self._run(i, case, curve_at(curves.front, i), front_ns))
         return out
 
     def _run(
@@ -141,7 +181,7 @@ class Predictor:
         engine = case.deployment.engine
         simulate(
             arrival.copy(),
-            case.load.concurrency if isinstance(case.load, ClosedLoop) else 0,
+            in_flight(case.load),
             prompt,
             cached,
             output,
@@ -157,13 +197,15 @@ class Predictor:
             PREFILL_FIRST if engine == "sglang" else MIXED,
             1,
             front_ns,
+            float(case.recv_interval),
+            float(case.wait_steps),
             first,
             last,
         )
         ttft = (first + front_ns) / 1e6
         tpot = (last - first) / np.maximum(output - 1, 1) / 1e6
         if isinstance(case.load, ClosedLoop):
-            skipped = 2 * case.load.concurrency if case.load.is_steady else 0
+            skipped = 2 * in_flight(case.load) if case.load.is_steady else 0
             ttft, tpot = ttft[skipped:], tpot[skipped:]
             return {
                 "ttft_mean_ms": float(ttft.mean()),
@@ -199,12 +241,17 @@ def _summary(prefix: str, ttft: Any, itl: Any, whole: Any) -> dict[str, float]:
     }
 
 
+def in_flight(load: ClosedLoop | Stages) -> int:
+    """Requests that a closed loop keeps at the engine; 0: not a closed loop."""
+    return load.concurrency + load.num_queued if isinstance(load, ClosedLoop) else 0
+
+
 def traffic(case: Case, seed: int, shorten: float = 1.0) -> tuple[Any, Any, Any, Any, Any]:
     """Arrivals (ns), prompt, cached and output tokens, stage."""
     rng = np.random.default_rng(seed)
     load = case.load
     if isinstance(load, ClosedLoop):
-        count = load.concurrency * WAVES
+        count = in_flight(load) * WAVES
 
         def lengths(nominal: int) -> Any:
             drawn = rng.uniform(load.least_ratio, load.most_ratio, count)
@@ -212,10 +259,6 @@ def traffic(case: Case, seed: int, shorten: float = 1.0) -> tuple[Any, Any, Any,
 
         zero = np.zeros(count)
         prompt, output = lengths(load.input_tokens), lengths(load.output_tokens)
-        if load.is_steady:
-            # Found in the middle of their first outputs, evenly spread.
-            shares = rng.uniform(0.0, 1.0, load.concurrency)
-            output[: load.concurrency] = np.maximum(1.0, output[: load.concurrency] * shares)
         return zero, prompt, zero, output, zero
     times, stages, began = [], [], 0.0
     for number, (rate, duration) in enumerate(zip(load.rates, load.durations_s, strict=True)):

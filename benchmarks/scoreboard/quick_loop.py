@@ -32,14 +32,19 @@ def simulate(
     policy: int,
     lookahead: int,
     think_ns: float,
+    interval: float,
+    wait_steps: float,
     first: np.ndarray,
     last: np.ndarray,
 ) -> int:
     """Fill `first` and `last` token times minus arrivals, ns; the number of steps.
 
     `lookahead` 1: a step is decided while the one before it still runs. `reserved`: share of a request's
-    output that the cache must have room for when it enters. `concurrency` > 0: request i is sent `think_ns` after the (i - concurrency + 1)-th completion, and
-    `arrival` is written; 0: `arrival` is given, ascending.
+    output that the cache must have room for when it enters. `concurrency` > 0: request i is sent `think_ns` after
+    the (i - concurrency + 1)-th completion, and `arrival` is written; 0: `arrival` is given, ascending.
+    `interval`: decode steps between two looks at what has arrived (SGLang's `--scheduler-recv-interval`; a step
+    of prefill counts as a thousand there, so one is followed by a look); 1: at every step. `wait_steps`: steps that
+    what has arrived is held back, for more to come, while others decode (TensorRT-LLM's `batch_wait_timeout_iters`).
     """
     n = len(prompt)
     todo = np.zeros(n)  # prefill tokens left
@@ -58,13 +63,24 @@ def simulate(
     used = 0.0
     num_steps = 0
     num_done = 0
+    received = 0  # requests before this one are known to the scheduler
+    since = interval
+    waited = 0.0
     while num_done < n:
         horizon = decided_at if lookahead and num_running > 0 else now
         if num_running == 0:
             if arrival[head] > now:
                 now = arrival[head]
             horizon = now
+            since = interval
+        if since >= interval:
+            since = 0.0
+            while received < released and arrival[received] <= horizon:
+                received += 1
         budget = float(max_tokens)
+        is_held = head < received and num_running > 0 and waited < wait_steps
+        if not is_held:
+            waited = 0.0
         num_decode = 0
         decode_context = 0.0
         least = 1e18
@@ -95,10 +111,10 @@ def simulate(
                 if todo[i] <= 0:
                     todo[i] = -1.0  # yields a token at the end of this step
         while (
-            head < released
+            head < received
+            and not is_held
             and budget > 0
             and num_running < max_seqs
-            and arrival[head] <= horizon
             and (
                 used + prompt[head] - cached[head] + reserved * output[head] <= kv_tokens
                 or num_running == 0
@@ -149,11 +165,22 @@ def simulate(
             and (used + prompt[head] - cached[head] + reserved * output[head] <= kv_tokens)
         )
         if num_prefill == 0 and times > 1 and may_enter:
-            times = min(times, max(1.0, np.floor((arrival[head] - now) / cost) + 1.0))
+            until = max(1.0, np.floor((arrival[head] - now) / cost) + 1.0)
+            if head >= received:
+                # Not before the next look from then on.
+                until = (
+                    interval - since + max(0.0, np.ceil((until + since) / interval) - 1) * interval
+                )
+            elif is_held:
+                until = wait_steps - waited
+            times = min(times, until)
         span = times * cost + grow * times * (times - 1) / 2
         decided_at = now if times <= 1 else now + span - (cost + grow * (times - 1))
         now += span
         num_steps += int(times)
+        if is_held:
+            waited += times
+        since = interval if num_prefill > 0 else (since + times - 1) % interval + 1
         keep = 0
         ended = 0
         for r in range(num_running):

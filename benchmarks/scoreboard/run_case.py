@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from benchmarks.scoreboard.cases import Case
 
+from tokenpath.core.errors import TokenpathError
 from tokenpath.simulate.deploy import deploy
 from tokenpath.simulate.memory import plan_memory
 from tokenpath.simulate.physics.model import Fitted, physics_model
@@ -15,6 +17,16 @@ from tokenpath.simulate.scenario import Scenario, with_settings
 from tokenpath.simulate.workload.workload import Workload
 
 _TRTLLM_SLACK = 64
+
+
+def answered(
+    predict: Callable[[Case, Fitted, int], dict[str, float]], case: Case, fitted: Fitted, seed: int
+) -> tuple[dict[str, float], str | None]:
+    """What is predicted of a case, or nothing and the reason: a run that cannot be answered ends no job."""
+    try:
+        return predict(case, fitted, seed), None
+    except TokenpathError as error:
+        return {}, str(error)[:120]
 
 
 def run_case(

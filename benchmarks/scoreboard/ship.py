@@ -1,10 +1,10 @@
 """Make the artefact that ships: fit, provenance, error on runs left out; and those of column B.
 
-    python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version 2026-12-01 --out fitted.json \\
-        [--without-fits FOLDER]
+    python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version 2026-12-01 --folds FOLDER-B \\
+        --out fitted.json
 
-The fit reads training runs only. Here the runs left out are predicted once, to state the error: those whose
-class was measured with the fit itself, those of families left out with the fits that never saw them.
+Fit and error read training runs only: the error is that of `folds.py`, on runs that its fits had not seen. The
+evaluation runs are not opened.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
-from benchmarks.scoreboard import blis_cases, silicon_cases
-from benchmarks.scoreboard.cases import Case
 from benchmarks.scoreboard.fit import training_cases
-from benchmarks.scoreboard.predict_many import Predictor
 
-from tokenpath.simulate.physics.efficiency import SCALES
 from tokenpath.simulate.physics.model import FORMAT
 
 FITTED_ON = (
@@ -34,30 +30,11 @@ FITTED_ON = (
         "H100, H200, B200, B300, GB200, GB300"
     ),
 )
+_MEASURED_ON = {
+    "measured": "held out of training, their class measured by others",
+    "unmeasured": "held out of training with their whole model family",
+}
 PROBABILITIES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-_METRICS = ("tpot_mean_ms", "itl_mean_ms")
-
-
-def log_ratios(cases: Sequence[Case], fit: Mapping[str, Any]) -> np.ndarray:
-    """log(measured / predicted) of the time per output token."""
-    classes = fit["cells"]
-    scales = np.array(
-        [
-            np.sum(
-                [classes[k] for k in case.classes if k in classes] or [[0.0] * len(SCALES)], axis=0
-            )
-            for case in cases
-        ]
-    )
-    out = Predictor(cases).predict(fit["logs"], scales)
-    return np.array(
-        [
-            np.log(case.measured[metric] / row[metric])
-            for case, row in zip(cases, out, strict=True)
-            for metric in _METRICS
-            if metric in case.measured
-        ]
-    )
 
 
 def error_entry(ratios: np.ndarray, measured_on: str) -> dict[str, Any]:
@@ -97,37 +74,22 @@ def main() -> None:
     parser.add_argument("--fit", type=Path, required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--without-fits", type=Path, help="folder of raw-FAMILY.json")
+    parser.add_argument("--folds", type=Path, required=True, help="folder that folds.py wrote")
     args = parser.parse_args()
     fit = json.loads(args.fit.read_text("utf-8"))
-    cases = [
-        case
-        for module in (blis_cases, silicon_cases)
-        for case in module.load_cases(args.data)
-        if case.split == "test"
-    ]
     families = sorted({case.family for case in training_cases(args.data, sample=False)})
-    known = [case for case in cases if any(k in fit["cells"] for k in case.classes)]
-    errors: dict[str, Any] = {
-        "measured": error_entry(
-            log_ratios(known, fit),
-            f"time per output token of {len(known)} runs left out, classes measured",
+    ratios = json.loads((args.folds / "held-out.json").read_text("utf-8"))
+    errors = {
+        name: error_entry(
+            np.array(ratios[name]), f"time per output token of {len(ratios[name])} values {words}"
         )
+        for name, words in _MEASURED_ON.items()
     }
-    unseen = log_ratios([c for c in cases if not c.classes], fit).tolist()
-    num = len(unseen)
-    for path in sorted(args.without_fits.glob("raw-*.json")) if args.without_fits else ():
+    for path in sorted(args.folds.glob("raw-*.json")):
         family = path.stem.removeprefix("raw-")
         other = json.loads(path.read_text("utf-8"))
-        mine = [c for c in cases if c.family == family and c.classes]
-        if mine:
-            unseen += log_ratios(mine, other).tolist()
-            num += len(mine)
         text = json.dumps(artefact(other, f"{args.version} without {family}", {}, []))
-        (args.without_fits / f"without-{family}.json").write_text(text)
-    errors["unmeasured"] = error_entry(
-        np.array(unseen), f"time per output token of {num} runs of models the fit never saw"
-    )
+        (args.folds / f"without-{family}.json").write_text(text)
     args.out.write_text(json.dumps(artefact(fit, args.version, errors, families), indent=1) + "\n")
     print(json.dumps(errors, indent=1))
 

@@ -13,14 +13,15 @@ from benchmarks.scoreboard.fits import Columns
 from benchmarks.scoreboard.predict_many import (
     WAVES,
     Predictor,
+    in_flight,
     predict_disaggregated,
     scales_of,
     traffic,
 )
-from benchmarks.scoreboard.run_case import latencies_ms, run_case
-from benchmarks.scoreboard.silicon_cases import load_cases
+from benchmarks.scoreboard.run_case import answered, latencies_ms, run_case
+from benchmarks.scoreboard.silicon_cases import kept_rows, load_cases
 
-from tokenpath.simulate.physics.model import Fitted
+from tokenpath.simulate.physics.model import Fitted, load_fitted
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
 
 BOARD = Board(
@@ -54,16 +55,51 @@ def score(data: Path, seed: int, done: frozenset[Key], columns: Columns) -> Iter
     yield from rival_scores(data, cases, done)
     # Those that run in machine code first, then the quick ones.
     for case in sorted(cases, key=lambda c: (c.deployment.engine != "vllm", _work(c))):
+        cell = cell_of(case)
         for column, fitted in columns.of(case.family):
             keys = {m: Key(BOARD.name, OURS, column, case.run, m) for m in BOARD.metrics}
             if all(key in done for key in keys.values()):
                 continue
             # Column B takes the light loop of the fit, which agrees with the simulator and takes no time.
-            is_long = case.deployment.engine != "vllm" and _work(case) >= LONG_TOKENS
-            run = predict_quickly if column == "B" or is_long else simulate_case
-            predicted = run(case, fitted, seed)
+            run = predict_quickly if column == "B" or is_light(case) else simulate_case
+            predicted, reason = answered(run, case, fitted, seed)
             for metric, key in keys.items():
-                yield Score(key, case.measured[metric], predicted[metric], seed, fitted.version)
+                measured, value = case.measured[metric], predicted.get(metric)
+                yield Score(key, measured, value, seed, fitted.version, reason, cell)
+
+
+def note(data: Path) -> str:
+    """What a reader of the table must know of its rows."""
+    _, num_twins, num_copies = kept_rows(data)
+    cases = [case for case in load_cases(data) if case.split == "test"]
+    classes = load_fitted().classes
+    num_known = sum(case.classes[0] in classes for case in cases)
+    num_apart = sum(case.decode is not None for case in cases)
+    num_waits = sum(case.recv_interval > 1 or case.wait_steps > 0 for case in cases)
+    num_light = sum(is_light(case) and case.decode is None for case in cases)
+    return (
+        f"Interpolation inside measured classes: of {len(cases)} test rows {num_known} are of a class (engine, part, "
+        "model, storage) that the other five sixths measured too; column B is what an unmeasured model gets. Left out "
+        f"of the fit: {num_twins} training rows that repeat a test row and {num_copies} that repeat another training "
+        "row (same model, part, engine and lengths, both metrics equal to four digits: one measurement exported "
+        f"twice). {num_apart} rows are disaggregated and answered by a closed form, {num_light} by the light loop of "
+        f"the fit: {num_waits} whose recipe makes requests wait by settings that the simulator has not, and long ones. "
+        "Resampled are cells: class, layout and lengths.\n"
+    )
+
+
+def cell_of(case: Case) -> str:
+    """Class, layout and lengths: rows of one cell differ in the requests in flight alone."""
+    load = case.load
+    return f"{case.classes[0]} {case.tags} {load.input_tokens} {load.output_tokens}"
+
+
+def is_light(case: Case) -> bool:
+    """Whether the light loop of the fit answers: rows that would take hours, and those whose recipe makes requests
+    wait by settings that the simulator has not (SGLang's receive interval, TensorRT-LLM's batch waiting).
+    """
+    is_long = case.deployment.engine != "vllm" and _work(case) >= LONG_TOKENS
+    return is_long or case.recv_interval > 1 or case.wait_steps > 0
 
 
 def _work(case: Case) -> int:
@@ -74,6 +110,7 @@ def _work(case: Case) -> int:
 def rival_scores(data: Path, cases: list[Case], done: frozenset[Key]) -> Iterator[Score]:
     """Stored answers; a row that a rival was asked and did not answer counts as not answered."""
     measured = {case.run: case.measured for case in cases}
+    cells = {case.run: cell_of(case) for case in cases}
     for system, (file, ttft, tpot) in _RIVALS.items():
         with (data / file).open(encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
@@ -82,7 +119,8 @@ def rival_scores(data: Path, cases: list[Case], done: frozenset[Key]) -> Iterato
                     if row["id"] in measured and key not in done:
                         value = float(row[name]) if row[name] else None
                         reason = None if value else (row.get("err") or "no answer")[:80]
-                        yield Score(key, measured[row["id"]][metric], value, reason=reason)
+                        actual, cell = measured[row["id"]][metric], cells[row["id"]]
+                        yield Score(key, actual, value, reason=reason, cell=cell)
 
 
 def predict_quickly(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
@@ -97,10 +135,10 @@ def simulate_case(case: Case, fitted: Fitted, seed: int) -> dict[str, float]:
     if case.decode is not None:
         return predict_disaggregated(case, fitted)
     _, prompt, _, output, _ = traffic(case, seed)
-    workload = closed_loop(case.load.concurrency, prompt, output)
+    workload = closed_loop(in_flight(case.load), prompt, output)
     rows, front_ns = run_case(case, fitted, workload, prefix_caching=False)
     first, gaps, _ = latencies_ms(rows, workload, front_ns)
-    skipped = 2 * case.load.concurrency if case.load.is_steady else 0
+    skipped = 2 * in_flight(case.load) if case.load.is_steady else 0
     return {
         "ttft_mean_ms": float(first[skipped:].mean()),
         "tpot_mean_ms": float(gaps[skipped:].mean()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.scoreboard.board import (
     OURS,
@@ -12,6 +13,7 @@ from benchmarks.scoreboard.board import (
     Score,
     append,
     compare,
+    interval,
     load,
     render,
     table,
@@ -81,3 +83,13 @@ def test_another_measurement_of_a_run_is_not_paired() -> None:
         for run, score in ours.items()
     }
     assert compare(ours, theirs) == "1 runs in common"
+
+
+def test_runs_of_a_cell_are_resampled_together() -> None:
+    values = np.array([0.01] * 10 + [0.1] * 10)
+    alone = interval(values)
+    assert interval(values, [str(n) for n in range(20)]) == alone
+    # Ten copies of two runs say what two runs say: anything between them.
+    assert interval(values, ["a"] * 10 + ["b"] * 10) == pytest.approx((0.01, 0.1))
+    odd = interval(np.array([1.0, 2.0, 3.0]))
+    assert odd == (1.0, 3.0)

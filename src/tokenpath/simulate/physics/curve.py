@@ -36,9 +36,10 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     """Mixed table, decode table, device and host coefficients, host time, all in ns."""
     tokens = KNOTS
     narrow = t.linear_peak > t.attention_peak
+    linear_widening = 1.0 + t.is_linear_widened * (e.linear_widening - 1.0)
     linear = _join(
         t.linear_flops
-        / t.linear_peak
+        / (t.linear_peak * linear_widening)
         / np.where(narrow, e.linear_compute_narrow, 1.0)
         / np.where(narrow, 1.0, e.linear_compute),
         t.linear_bytes / t.memory_rate / e.linear_memory,
@@ -70,7 +71,8 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     growth = work - work[..., :1]
     decode = e.decode_scale * one + e.growth_scale * (growth + all_heads - head * 1e9)
     # A mixed step is a decode step without its graph, and with the work of more tokens.
-    launch = e.launch_scale * t.num_layers * e.mixed_layer_ns
+    eager = t.num_layers * e.mixed_layer_ns + t.num_moe_layers * e.mixed_moe_layer_ns
+    launch = e.launch_scale * eager
     mixed = e.decode_scale * one + e.prefill_scale * growth + launch
     zero = np.zeros_like(np.asarray(t.decode_kv_bytes, dtype=np.float64) + np.asarray(e.layer_ns))
     flat = zero[..., 0] if zero.ndim else zero

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tokenpath.core.hardware import Hardware
 
@@ -24,8 +25,10 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "expert_compute": (0.40, 0.40),
     "attention_compute": (0.40, 0.40),
     "widening": (0.80, 0.40),
+    "linear_widening": (0.85, 0.15),
     "layer_ns": (15e3, 0.50),
     "mixed_layer_ns": (15e3, 0.70),
+    "mixed_moe_layer_ns": (60e3, 0.70),
     "moe_layer_ns": (10e3, 0.50),
     "narrow_moe_layer_ns": (30e3, 0.80),
     "expert_ns": (100.0, 0.80),
@@ -36,7 +39,7 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     "imbalance": (1.15, 0.15),
     "step_ns": (0.8e6, 0.70),
     "request_ns": (8e3, 0.70),
-    "prefill_request_ns": (1.0e6, 0.80),
+    "prefill_request_ns": (1.0e6, 0.40),
     "frontend_ns": (6e6, 0.60),
     "frontend_token_ns": (1.5e3, 0.70),
 }
@@ -44,8 +47,10 @@ PRIORS: Mapping[str, tuple[float, float]] = {
 
 `*_memory`, `*_compute`, `link`: reached share of the peak. `linear_compute_narrow`: the same in 8 and 4
 bits. `kv_grouping`: what a doubling of the query heads of a KV head costs in `kv_memory`; `kv_narrow`: factor on it for a cache of 8 bits.
-`widening`: factor on expert rates where weights are widened to 16 bits. `layer_ns`: kernels of a
-layer beside their work; `mixed_layer_ns`: more of it without a replayed graph; `moe_layer_ns`,
+`widening`: factor on expert rates where weights are widened to 16 bits, `linear_widening` on the compute rate of the
+other products (MARLIN, arXiv 2408.11743: as fast as a plain product at best, once compute bound). `layer_ns`: kernels of a
+layer beside their work; `mixed_layer_ns`: more of it without a replayed graph, `mixed_moe_layer_ns` where the layer
+routes (a dozen kernels launched one by one); `moe_layer_ns`,
 `narrow_moe_layer_ns`, `expert_ns`: routing of a layer, more of it where experts are quantised, and each
 expert it touches; `quantise_ns`: kernels that quantise the inputs of a layer;
 `all_reduce_ns` per doubling of the group. `step_ns`, `request_ns`: scheduling and sampling of a step, per request; `prefill_request_ns`:
@@ -58,6 +63,7 @@ BY_ENGINE = (
     "kv_memory",
     "layer_ns",
     "mixed_layer_ns",
+    "mixed_moe_layer_ns",
     "moe_layer_ns",
     "narrow_moe_layer_ns",
     "all_reduce_ns",
@@ -116,7 +122,9 @@ SHARES = (
 )
 """Numbers that are shares of a peak."""
 SHARE_MOST = 0.95
-"""None is believed above this, whatever a fit would like."""
+"""None is believed above this, whatever a fit would like: values near it are bent below it."""
+_BEND = 12.0
+"""How sharply: half-way values hardly change, and the slope never is nothing, so that a fit can end."""
 GENERATIONS = ("ampere", "ada", "blackwell")
 
 
@@ -135,8 +143,10 @@ class Efficiency:
     expert_compute: float
     attention_compute: float
     widening: float
+    linear_widening: float
     layer_ns: float
     mixed_layer_ns: float
+    mixed_moe_layer_ns: float
     moe_layer_ns: float
     narrow_moe_layer_ns: float
     expert_ns: float
@@ -193,6 +203,11 @@ def generation(hw: Hardware) -> str | None:
     return None
 
 
+def bent(share: Any) -> Any:
+    """A share, or an array of them, kept below `SHARE_MOST` without a corner."""
+    return share / (1.0 + (share / SHARE_MOST) ** _BEND) ** (1.0 / _BEND)
+
+
 def resolve(
     logs: Mapping[str, float],
     engine: str,
@@ -210,6 +225,6 @@ def resolve(
         if release in RELEASES:
             total += logs.get(f"{name}|{release}", 0.0)
         value = math.exp(total)
-        values[name] = min(value, SHARE_MOST) if name in SHARES else value
+        values[name] = bent(value) if name in SHARES else value
     scales = {name: math.exp(value) for name, value in zip(SCALES, cell, strict=True)}
     return Efficiency(**values, **scales)

@@ -32,14 +32,16 @@ peak that is reached. Those shares and a few fixed times are fitted, all at once
   selections and linear states count per request; prefill attention: FLOPs per query-key pair;
 - messages: alpha-beta over the part's named link: two all-reduces a layer under tensor parallelism, a
   dispatch and a combine a routed layer under data-parallel attention, one hop per pipeline stage;
-- fixed: kernels of a layer, more without a replayed graph, routing, quantising inputs, a step's turn on the
-  host, each request, each new request, and server and client beside the engine.
+- fixed: kernels of a layer, more without a replayed graph and more again where a layer routes, routing,
+  quantising inputs, a step's turn on the host, each request, each new request, and server and client beside the
+  engine. What a recipe makes requests wait for (how often a scheduler looks, how long it holds requests back) is an
+  input of the run, not device time.
 
 Numbers are a base, with factors for the engine, for a generation other than Hopper, and for
 {", ".join(RELEASES)}, which was measured on many models. Every logarithm has a normal prior and residuals are
 Student-t, so few or odd rows cannot pull. A class of deployment (engine, part, model, storage) that was
 measured has four scales of its own, shrunk to 1: of a decode step, of what batch and context add, of prefill
-tokens, of what a prefill adds whatever its size. A share is never taken above {SHARE_MOST}.
+tokens, of what a prefill adds whatever its size. Shares are bent below {SHARE_MOST}.
 
 Not modelled one by one, so part of the fitted numbers: padding of decode batches to captured graphs, uneven
 routing inside a rank, clocks under load, contention of links.
@@ -47,8 +49,8 @@ routing inside a rank, clocks under load, contention of links.
 To fit again (minutes; the measured sets are not part of this repository):
 
     python benchmarks/scoreboard/fit.py --data FOLDER --out fit.json
-    python benchmarks/scoreboard/fit.py --data FOLDER --start fit.json --leave-out FOLDER-B --out unused.json
-    python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version DATE --without-fits FOLDER-B \\
+    python -m benchmarks.scoreboard.folds --data FOLDER --fit fit.json --out FOLDER-B
+    python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version DATE --folds FOLDER-B \\
         --out src/tokenpath/simulate/physics/fitted.json
 
 How it compares with measurements and with other simulators: [scoreboard](scoreboard.md). Carried over to a
@@ -86,7 +88,8 @@ def render_page(fitted: Fitted) -> str:
         "",
         "## Error",
         "",
-        "Of the time per output token, on runs that were not fitted to.",
+        "Of the time per output token, on training runs held out of the fits that predict them; the scoreboard's",
+        "evaluation runs have no part in it.",
         "",
     ]
     lines += [

@@ -14,6 +14,7 @@ import numpy as np
 from tokenpath.core.costs import expected_experts
 from tokenpath.core.hardware import Hardware
 from tokenpath.core.llm import ModelShape
+from tokenpath.core.quantisation import WeightFormat
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.step_model import Float64s
 
@@ -49,6 +50,8 @@ class Terms:
     """Layers whose inputs are quantised in a kernel of their own."""
     is_widened: float
     """1 where the part lacks the type and the kernel widens weights to 16 bits, else 0."""
+    is_linear_widened: float
+    """The same of projections and dense MLPs."""
     head_bytes: float
     """Output head."""
     head_flops_per_request: float
@@ -115,7 +118,6 @@ def terms_of(at: Deployment) -> Terms:
     num_reduces = 2.0 * shape.num_layers if tp > 1 else 0.0
     num_moe = float(shape.moe.num_layers) if shape.moe else 0.0
     exchanges = 2.0 * num_moe if dp > 1 else 0.0
-    widened = expert_type != scheme.experts.compute[0] or scheme.experts.name == "int4"
     return Terms(
         linear_flops=2.0 * rest / tp * tokens,
         linear_bytes=rest / tp * scheme.linear.bits_per_param / 8,
@@ -126,7 +128,8 @@ def terms_of(at: Deployment) -> Terms:
         experts_touched=experts[2],
         num_narrow_moe_layers=num_moe if scheme.experts.bits_per_param < 16 else 0.0,
         num_quantised_layers=_quantised_layers(at),
-        is_widened=1.0 if widened and shape.moe else 0.0,
+        is_widened=_is_widened(scheme.experts, hw) if shape.moe else 0.0,
+        is_linear_widened=_is_widened(scheme.linear, hw),
         head_bytes=shape.vocab_size * hidden / tp * scheme.head.bits_per_param / 8,
         head_flops_per_request=2.0 * shape.vocab_size * hidden / tp,
         # Ten passes of the residual width a layer: two norms, residuals, inputs and outputs of products.
@@ -153,6 +156,12 @@ def terms_of(at: Deployment) -> Terms:
         num_hops=float(at.pp - 1),
         hop_bytes=(at.pp - 1) * payload,
     )
+
+
+def _is_widened(weights: WeightFormat, hw: Hardware) -> float:
+    """1 where a kernel has to turn stored weights into 16 bits before it multiplies."""
+    narrow = weights.bits_per_param < 16
+    return 1.0 if narrow and weights.compute_dtype(hw) in ("bf16", "fp16") else 0.0
 
 
 def _quantised_layers(at: Deployment) -> float:
