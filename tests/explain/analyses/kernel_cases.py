@@ -25,7 +25,7 @@ ADD = (
     "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>)"
 )
 MUL = ADD.replace("CUDAFunctor_add", "MulFunctor")
-SILU = ADD.replace("CUDAFunctor_add", "silu_kernel")
+SILU = ADD.replace("CUDAFunctor_add", "silu_kernel").replace("3ul", "2ul")
 COPY = (
     "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda"
     "(at::TensorIteratorBase&)::lambda>(int)"

@@ -23,6 +23,7 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("stragglers", ("kernel", "collective")),
     Entry("communication", ("kernel",)),
     Entry("kernel_roofline", ("kernel",)),
+    Entry("elementwise", ("kernel",)),
 )
 """In the order in which they run; no analysis sees another's result."""
 
