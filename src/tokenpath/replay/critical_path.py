@@ -32,7 +32,6 @@ beyond all of these; the window beyond its first and last work."""
 _PART_OF_KIND = {
     EdgeKind.HOST: HOST,
     EdgeKind.THREAD: HOST,
-    EdgeKind.QUEUE: HOST,
     EdgeKind.RETURN: WAIT,
     EdgeKind.LAUNCH: LAUNCH,
     EdgeKind.STREAM: HANDOVER,
@@ -43,6 +42,9 @@ _PART_OF_KIND = {
     EdgeKind.ARRIVE: "communication",
     EdgeKind.TRANSFER: "communication",
 }
+
+_OWN_TIME = (EdgeKind.WORK, EdgeKind.OVERLAP, EdgeKind.CROWDED)
+"""Edges that are the time of the work that they come from."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _parts(
     by_kind = np.bincount(kinds, weights=length, minlength=len(EdgeKind))
     for kind, name in _PART_OF_KIND.items():
         parts[name] = parts.get(name, 0) + int(by_kind[kind])
-    of_work = (kinds == EdgeKind.WORK) | (kinds == EdgeKind.OVERLAP)
+    of_work = np.isin(kinds, _OWN_TIME)
     rows = _row_of_edge(replay, edges[of_work])
     kind_codes, kind_names = capture.codes("kernel", "kind")
     family_codes, families = capture.codes("kernel", "family")
@@ -147,7 +149,7 @@ def _rows(
 ) -> tuple[Int32s, Int64s, Int32s, int]:
     graph, places = replay.graph, replay.places
     kind = np.where(edges >= 0, graph.kind[np.maximum(edges, 0)], -1)
-    work = np.isin(kind, (EdgeKind.WORK, EdgeKind.OVERLAP, EdgeKind.TRANSFER))
+    work = np.isin(kind, (*_OWN_TIME, EdgeKind.TRANSFER))
     position = np.where(
         kind[work] == EdgeKind.TRANSFER,
         places.work_of_point[points[work]],

@@ -22,10 +22,14 @@ _LAUNCH_NS, _HANDOVER_NS = 5_000, 1_000
 measured on NVIDIA and AMD parts are 4 to 12 us and 0.7 to 1.5 us."""
 MAX_INFERRED_NS = 10_000
 """Work that starts within this time after other work ended is taken to have waited for it."""
+_LATE_SHARE = 10
+"""It may start later when it had been held up for so many times that time."""
 _QUEUED_NS = 2_500
 """Work that starts within this time after the work before it on its stream stood in the queue."""
 _MIN_INFERRED_NS = 200
 """Delays below this need no explanation."""
+_MIN_CROWDED_NS = 2_000
+"""Delays below this are not looked at for want of room."""
 _NUM_BESIDE = 32
 """Pieces of work that may run side by side under one stream number."""
 
@@ -258,7 +262,7 @@ def _add_inferred(
         before = (launched[source] <= launched[late]) | (launched[source] == INT64_MIN)
         fits = (position >= 0) & (source < late)
         fits &= is_bare | (
-            (since <= MAX_INFERRED_NS)
+            ((since <= MAX_INFERRED_NS) | (since * _LATE_SHARE <= work.start[late] - bound[late]))
             & before
             & (work.stream[source] != work.stream[late])
             & (work.end[source] > bound[late])
@@ -266,6 +270,28 @@ def _add_inferred(
         target, source, since = late[fits], source[fits], since[fits]
         weight = np.minimum(since, _HANDOVER_NS)
         edges.add(number.work_end(source), number.work_start(target), weight, EdgeKind.INFERRED)
+        bound[target] = np.maximum(bound[target], work.end[source] + weight)
+        still_late = late[work.start[late] - bound[late] > _MIN_CROWDED_NS]
+        _add_crowded(work, here, still_late, number, edges)
+
+
+def _add_crowded(
+    work: Work, here: Int64s, late: Int64s, number: Numbering, edges: EdgeList
+) -> None:
+    """Queued work that starts while work of another stream runs its last waves: it waited for room."""
+    place = np.searchsorted(here, late)
+    best = np.full(len(late), -1, np.int64)
+    for back in range(1, _NUM_BESIDE):
+        other = here[np.maximum(place - back, 0)]
+        left = work.end[other] - work.start[late]
+        length = work.end[other] - work.start[other]
+        fits = (place >= back) & (left > 0) & (left * 4 <= length)
+        fits &= work.stream[other] != work.stream[late]
+        nearer = (best < 0) | (work.end[other] < work.end[np.maximum(best, 0)])
+        best = np.where(fits & nearer, other, best)
+    target, source = late[best >= 0], best[best >= 0]
+    weight = work.start[target] - work.start[source]
+    edges.add(number.work_start(source), number.work_start(target), weight, EdgeKind.CROWDED)
 
 
 def _add_past_communication(

@@ -25,6 +25,7 @@ _INTO_WORK = (
     EdgeKind.EVENT,
     EdgeKind.INFERRED,
     EdgeKind.OVERLAP,
+    EdgeKind.CROWDED,
 )
 
 
@@ -128,8 +129,8 @@ def scale_work(places: Places, factor: Float64s, changed: Weights) -> None:
     ends = graph.work_end
     if changed.delay[ends].any():
         changed.delay[ends] = np.rint(changed.delay[ends] * factor)
-    edges = places.edges[EdgeKind.OVERLAP]
-    if len(edges):
+    for kind in (EdgeKind.OVERLAP, EdgeKind.CROWDED):
+        edges = places.edges[kind]
         work, before = graph.measured.work, places.work_of_point[graph.source[edges]]
         length = (work.end - work.start)[before]
         later = changed.weight[edges] + np.rint(length * (factor[before] - 1)).astype(np.int64)
@@ -237,7 +238,7 @@ def start_promptly(places: Places, work: Int64s, changed: Weights) -> None:
     graph = places.graph
     starts = np.zeros(graph.num_points, np.bool_)
     starts[graph.work_start[work]] = True
-    for kind in _INTO_WORK[:-1]:
+    for kind in _INTO_WORK[:-2]:
         edges = places.edges[kind]
         mine = edges[starts[graph.target[edges]]]
         changed.weight[mine] = np.minimum(changed.weight[mine], 0)
@@ -245,7 +246,7 @@ def start_promptly(places: Places, work: Int64s, changed: Weights) -> None:
 
 
 def balance(places: Places, changed: Weights) -> None:
-    """Let every rank take the mean of all ranks for what lies between two collectives."""
+    """Let no rank take longer than the mean of all ranks for what lies between two collectives."""
     graph = places.graph
     found, work, calls = graph.collectives, graph.measured.work, graph.measured.calls
     if len(found) == 0:
@@ -269,7 +270,8 @@ def balance(places: Places, changed: Weights) -> None:
     known = (~np.isnan(length)).sum(axis=0)
     total = np.nansum(length, axis=0)
     mean = np.where(known == len(sources), total / np.maximum(known, 1), np.nan)
-    factor = np.clip(mean / np.maximum(length, 1.0), 0.0, 10.0)
+    # Ranks that are faster than the mean arrive early and wait; to slow them down changes nothing.
+    factor = np.minimum(mean / np.maximum(length, 1.0), 1.0)
     factor = np.where(np.isnan(factor), 1.0, factor)
     of_work = np.ones(len(work))
     is_part = np.zeros(len(work), np.bool_)
