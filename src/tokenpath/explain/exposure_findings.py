@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +12,15 @@ from tokenpath.capture.intervals import clip, union
 from tokenpath.core.finding import Evidence, Finding, Kind, Status
 from tokenpath.core.kernel_names import classify_many
 from tokenpath.core.units import format_duration, format_percent
+from tokenpath.explain.analyses.communication_calls import UNKNOWN, find_calls, judge
 from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSE_NUMBER, CAUSES
 from tokenpath.explain.work import COMMUNICATION, MEMCPY
 
 DISPATCHER_LIBRARIES = frozenset({"deepep"})
 """Libraries whose kernels pack, send, wait for and combine expert tokens in one kernel."""
+LATENCY_NS = 60_000
+"""A collective of unknown size that takes no longer may be a small one, which cannot be made much shorter."""
 _MAX_ROWS = 5
 
 
@@ -27,16 +31,15 @@ def exposure_findings(analysis: Analysis, status: Status) -> list[Finding]:
     memcpy = sum(split.exposed_memcpy.total for split in splits)
     found = []
     if communication:
-        found.append(
-            _exposed(
-                analysis, status, "exposed-communication", communication,
-                sum(split.communication_ns for split in splits),
-                analysis.totals.communication_ns, COMMUNICATION, "communication",
-                "the next compute does not need what the collective brings",
-                "overlap it: other stream, smaller chunks, two micro-batches; or make it faster "
-                "(custom or NVLink-SHARP all-reduce, fewer ranks)",
-            )
+        claim = _exposed(
+            analysis, status, "exposed-communication", communication,
+            sum(split.communication_ns for split in splits),
+            analysis.totals.communication_ns, COMMUNICATION, "communication",
+            "the next compute does not need what the collective brings",
+            "overlap it: other stream, smaller chunks, two micro-batches; or make it faster "
+            "(custom or NVLink-SHARP all-reduce, fewer ranks)",
         )  # fmt: skip
+        found.append(_with_honest_gain(claim, analysis))
     if memcpy:
         found.append(
             _exposed(
@@ -87,6 +90,43 @@ def _exposed(
         falsifier=falsifier,
         fix=fix,
         details={"total_ns": total_ns, "exposed_ns": exposed_ns, "exposed_ns_by_cause": by_cause},
+    )
+
+
+def _with_honest_gain(claim: Finding, analysis: Analysis) -> Finding:
+    """Communication that compute depends on is no loss as such: only what could go counts as a gain.
+
+    That is what no recorded order keeps from being hidden, and of what compute waits for the time above
+    what its size should take on that link (`analyses.collective_model`); of unknown sizes, above a small
+    message's. Where several ranks were seen, waiting for peers is left to the analysis of ranks.
+    """
+    calls = find_calls(analysis)
+    if calls is None:
+        return claim
+    judged = judge(analysis, calls)
+    should = np.where(judged.is_known, judged.typical_ns, LATENCY_NS)
+    # Of one rank alone nobody can say how much of a long collective was waiting.
+    took = np.where(calls.match == UNKNOWN, calls.length_ns, calls.transfer_ns)
+    above = np.maximum(took - should, 0)
+    above = above * calls.exposed_ns / np.maximum(calls.length_ns, 1)
+    exposed = claim.duration_ns or 0
+    causes = analysis.totals.communication_ns
+    free = causes["queued_unexplained"]
+    ordered = causes["communication_order"] + causes["launch_not_in_file"]
+    gain = min(exposed, round(free + float(above.sum()) * ordered / exposed))
+    is_judged = bool(judged.is_known[calls.exposed_ns > 0].all())
+    return replace(
+        claim,
+        gain_ns=gain,
+        gain_method="estimated" if is_judged else "ceiling",
+        confidence=0.8,
+        effort="code",
+        details={
+            **claim.details,
+            "above_expected_ns": round(float(above.sum())),
+            "not_ordered_ns": free,
+            "is_size_known": is_judged,
+        },
     )
 
 

@@ -15,8 +15,13 @@ import numpy as np
 
 from explain.serving import SOURCE
 from tokenpath.capture.capture import Capture, build_table
+from tokenpath.core.finding import Status
 from tokenpath.core.report import Report
-from tokenpath.explain.report import explain
+from tokenpath.explain.analyses.contract import Context
+from tokenpath.explain.analyses.registry import ANALYSES, run_all
+from tokenpath.explain.analysis import analyse
+from tokenpath.explain.report import build_report
+from tokenpath.explain.request import WindowRequest
 
 FAMILIES = ("gemm", "norm", "moe", "elementwise")
 NAMES = {family: f"{family}_kernel" for family in FAMILIES}
@@ -118,6 +123,12 @@ def capture(rows: Rows, ranks: Sequence[int] | None = None, hardware: str | None
     return Capture(tables)
 
 
+OWN = ("stragglers", "communication")
+
+
 def report(rows: Rows, **more: Any) -> Report:
-    """What `explain` says about it."""
-    return explain(capture(rows, **more))[0]
+    """What the analyses of ranks and communication say about it."""
+    made = capture(rows, **more)
+    analysis = analyse(made, WindowRequest())
+    context = Context(made, analysis, Status.SYNTHETIC)
+    return build_report(analysis, run_all(context, [e for e in ANALYSES if e.module in OWN]))
