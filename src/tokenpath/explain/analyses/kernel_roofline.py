@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokenpath.core.units import format_percent
+from tokenpath.explain.analyses.attention_stalls import judge_attention
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.kernel_roofline_attainable import expected_ns, limiter
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim, claims_of_code
@@ -57,6 +58,8 @@ def analyse(context: Context) -> Result:
             if found is not None:
                 claims[found[0]].append(found[1])
     claims["slow-kernel"] += _slower_than_elsewhere(groups, attainable)
+    for code, claim in judge_attention(analysis.capture, groups, attainable):
+        claims[code].append(claim)
     proposals = [
         *claims_of_code(
             context,
@@ -75,6 +78,18 @@ def analyse(context: Context) -> Result:
             "low-occupancy",
             claims["low-occupancy"],
             "have too few resident warps to hide latency",
+        ),
+        *claims_of_code(
+            context,
+            "attention-underfilled",
+            claims["attention-underfilled"],
+            "have too few blocks for the device, their keys and values not split",
+        ),
+        *claims_of_code(
+            context,
+            "attention-imbalance",
+            claims["attention-imbalance"],
+            "wait for the longest request of the batch",
         ),
         *claims_of_code(
             context, "slow-kernel", claims["slow-kernel"], "run far below what their shapes allow"
@@ -123,14 +138,12 @@ def weighted_median(ordered: Floats, weight: Floats) -> float:
 def _judge(groups: Sequence[Group], at: int, attainable: float | None) -> tuple[str, Claim] | None:
     """The code and claim of a slow group; None for one that is not, or whose speed is not its own."""
     group = groups[at]
-    if group.quiet_ns < MIN_SLOW_NS or group.alone < MIN_ALONE:
-        return None
+    if group.quiet_ns < MIN_SLOW_NS or group.alone < MIN_ALONE or group.family in ATTENTION:
+        return None  # of attention, attention_stalls judges: the lengths of the requests count
     room = residency_of(group)
     if (claim := _tail(group, room, attainable)) is not None:
         return "tail-wave", claim
     if attainable is None or group.quiet_ns < SLOW_RATIO * attainable:
-        return None
-    if group.op is not None and not group.op.is_exact and group.family not in ATTENTION:
         return None
     excess = int((group.quiet_ns - attainable) * group.count)
     times = f"{group.quiet_ns / attainable:.1f} times what its shapes allow"
@@ -140,8 +153,6 @@ def _judge(groups: Sequence[Group], at: int, attainable: float | None) -> tuple[
             excess,
             f"{room.limited_by} leave {format_percent(room.occupancy, 1)} of the warps, {times}",
         )
-    if group.family in ATTENTION:
-        return None  # attention_stalls looks at the lengths of the requests as well
     return "slow-kernel", Claim(group, excess, times)
 
 
@@ -150,8 +161,6 @@ def _tail(group: Group, room: Residency | None, attainable: float | None) -> Cla
     blocks = group.num_blocks
     if room is None or not group.num_sms or not blocks or group.family not in MATRIX:
         return None
-    if group.family in ATTENTION:
-        return None  # its blocks differ in length: rounds say nothing
     # Blocks that share a multiprocessor speed up when neighbours end, so a round is one block on each.
     rounds = waves(blocks, group.num_sms, 1)
     if blocks <= group.num_sms * room.blocks and room.blocks > 1 and rounds.waves > 1:

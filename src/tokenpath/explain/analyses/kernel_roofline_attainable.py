@@ -71,7 +71,8 @@ def expected_ns(group: Group, dtype: str | None = None) -> float | None:
     if bounds is None or group.hardware is None:
         return None
     floor = FLOOR_NS.get(group.hardware.vendor, 0)
-    return floor * (2 if group.family in MATRIX else 1) + max(bounds)
+    starts = 3 if group.family in ATTENTION else 2 if group.family in MATRIX else 1
+    return floor * starts + max(bounds)
 
 
 def _padding(group: Group) -> float:

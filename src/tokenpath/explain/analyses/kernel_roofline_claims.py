@@ -58,6 +58,20 @@ SAID = {
         "kernel",
         0.8,
     ),
+    "attention-underfilled": Said(
+        "a kernel that splits the keys over more blocks takes as long",
+        "use a backend that splits keys and values (FlashDecoding, FlashInfer, FlashAttention 3 with "
+        "num_splits, Triton's 3D kernel), or batch more requests",
+        "setting",
+        0.8,
+    ),
+    "attention-imbalance": Said(
+        "with the longest request taken out of the batch, attention takes as long",
+        "use a backend that balances blocks by tokens (FlashInfer plan, split-KV), or keep very long "
+        "requests in batches of their own",
+        "setting",
+        0.7,
+    ),
     "low-occupancy": Said(
         "fewer registers or less shared memory a block do not shorten the kernel",
         "lower registers or shared memory a block (launch bounds, smaller tiles, fewer stages)",

@@ -1,0 +1,90 @@
+"""Decode attention with too few blocks or one long request; healthy, short and prefill attention is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from explain.analyses.kernel_cases import ATTENTION, GEMM, Run, costs, report_of
+
+CODES = ("attention-underfilled", "attention-imbalance", "slow-kernel")
+HEADS, KV_HEADS, DIM, LAYERS = 32, 8, 128, 8
+
+
+def label(requests: int, tokens: int) -> str:
+    decode = f"sq{requests}sk{tokens}sqsq{requests}sqsk{tokens}"
+    return f"execute_{requests}_context_0(sq0sk0sqsq0sqsk0)_generation_{requests}({decode})"
+
+
+def healthy_us(tokens: int) -> float:
+    """Keys and values of a layer at 0.5 of an H100's memory rate, and a start."""
+    return 6.0 + tokens * KV_HEADS * DIM * 4 / (0.5 * 3.35e12) * 1e6
+
+
+def decode(
+    steps: list[tuple[int, int, float]], grid: list[int], *, with_shapes: bool = True
+) -> Run:
+    """Steps of (requests, summed context, time of attention in us)."""
+    run = Run()
+    for requests, tokens, attention_us in steps:
+        run.step(label(requests, tokens))
+        for _ in range(LAYERS):
+            run.kernel(GEMM, 60.0, grid=[132, 1, 1])
+            dims = [[requests, HEADS, DIM], [requests, KV_HEADS, DIM], [requests, KV_HEADS, DIM]]
+            named = (
+                {"op": "vllm::unified_attention_with_output", "dims": dims} if with_shapes else {}
+            )
+            run.kernel(ATTENTION, attention_us, grid=grid, **named)
+    return run
+
+
+def growing(factor: float, requests: int = 4, num: int = 12) -> list[tuple[int, int, float]]:
+    return [
+        (requests, tokens, factor * healthy_us(tokens))
+        for tokens in (80_000 + 3_000 * number for number in range(num))
+    ]
+
+
+def test_attention_at_its_rate_is_no_finding(tmp_path: Path) -> None:
+    report = report_of(decode(growing(1.0), [32, 4, 2]), tmp_path)
+    assert costs(report, *CODES) == []
+
+
+@pytest.mark.parametrize("with_shapes", [True, False])
+def test_few_blocks_over_long_contexts(with_shapes: bool, tmp_path: Path) -> None:
+    # 8 KV heads x 4 requests: 32 blocks on 132 multiprocessors.
+    run = decode(growing(3.0), [8, 4, 1], with_shapes=with_shapes)
+    (finding,) = costs(report_of(run, tmp_path), *CODES)
+    assert finding.code == "attention-underfilled"
+    assert finding.place["family"] == "attention_decode"
+    lost = sum(2 * healthy_us(tokens) * 1000 for _, tokens, _ in growing(1.0)) * LAYERS
+    assert finding.duration_ns == pytest.approx(lost, rel=0.15)
+
+
+def test_few_blocks_over_short_contexts_are_right(tmp_path: Path) -> None:
+    steps = [(4, 800 + 4 * number, 16.0) for number in range(12)]
+    assert costs(report_of(decode(steps, [8, 4, 1]), tmp_path), *CODES) == []
+
+
+@pytest.mark.parametrize("with_shapes", [True, False])
+def test_time_that_follows_the_longest(with_shapes: bool, tmp_path: Path) -> None:
+    """Requests come and go beside one of 60,000 tokens whose blocks alone decide the time."""
+    steps = [(16, 70_000 + 8_000 * (number % 8), 330.0) for number in range(16)]
+    run = decode(steps, [32, 16, 1], with_shapes=with_shapes)
+    (finding,) = costs(report_of(run, tmp_path), *CODES)
+    assert finding.code == "attention-imbalance"
+
+
+def test_slow_attention_that_follows_the_sum_is_a_slow_kernel(tmp_path: Path) -> None:
+    (finding,) = costs(report_of(decode(growing(3.0), [32, 4, 2]), tmp_path), *CODES)
+    assert finding.code == "slow-kernel"
+
+
+def test_the_order_of_steps_does_not_matter(tmp_path: Path) -> None:
+    """Law: time and context of a step belong together, whatever their order."""
+    steps = [(16, 70_000 + 8_000 * (number % 8), 330.0) for number in range(16)]
+    (one,) = costs(report_of(decode(steps, [32, 16, 1]), tmp_path), *CODES)
+    (tmp_path / "turned").mkdir()
+    (other,) = costs(report_of(decode(steps[::-1], [32, 16, 1]), tmp_path / "turned"), *CODES)
+    assert (one.code, one.duration_ns) == (other.code, other.duration_ns)
