@@ -6,9 +6,10 @@ replay of a recorded run) says what time it is and when a step has ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class Decision:
     kind: Int64s
     """A `Kind` each."""
     num_computed_before: Int64s
-    """Tokens whose KV it holds before the step, cached ones included."""
+    """Tokens whose KV it holds before the step, cached ones and those from elsewhere included."""
     num_tokens: Int64s
     """Tokens to compute, at least 1."""
     num_cached: Int64s
@@ -81,6 +82,22 @@ class Outcome:
     """Tokens emitted, an entry each; 0 for a chunk of a prompt that is not its last."""
     finished: Int64s
     """Indices of the requests that ended with this step, in the order in which they gave up their blocks."""
+
+
+KvElsewhere = Callable[[int, int, bool], int]
+"""What KV a request has at its admission: from its index, the tokens found in the prefix cache, and whether it
+is admitted for the first time, to the tokens from its start that need no computing; not fewer than cached."""
+
+
+@runtime_checkable
+class AskingScheduler(Protocol):
+    """A scheduler that KV can be brought to: from other tiers, or from a prefill instance.
+
+    Tokens that come from elsewhere need blocks, count as computed, and take nothing of the budget of tokens.
+    """
+
+    def ask(self, elsewhere: KvElsewhere) -> None:
+        """Ask of each request that is to be admitted what KV it has elsewhere; before any is added."""
 
 
 class Scheduler(Protocol):

@@ -121,7 +121,7 @@ def _admit_after_preemption(patch: pytest.MonkeyPatch, _: VllmScheduler) -> None
     def schedule_and_admit(m: Memory, which: int, threshold: int, budget: int) -> int:
         left = original(m, which, threshold, budget)
         if m.state[at.NUM_PREEMPTED] > 0:
-            schedule.admit_waiting(m, which, threshold, left)
+            schedule.admit_waiting(m, which, threshold, left, 0)
         return left
 
     patch.setattr(schedule, "schedule_running", schedule_and_admit)

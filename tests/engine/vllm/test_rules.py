@@ -249,3 +249,13 @@ def test_requests_go_by_any_numbers_that_are_given_once() -> None:
         assert numbered.complete(found, now_ns).finished.tolist() == [number_of[r] for r in ended]
     with pytest.raises(InputError, match="second time"):
         numbered.add(EngineRequest(3, 4, 4))
+
+
+def test_kv_from_elsewhere_takes_nothing_of_the_budget() -> None:
+    scheduler = scheduler_of(num_blocks=100, max_model_len=200)
+    scheduler.ask(lambda _request, cached, _is_first: max(cached, 99))
+    for row in range(3):
+        scheduler.add(EngineRequest(row, 100, 2))
+    decision = scheduler.schedule(0)
+    assert decision.num_tokens.tolist() == [1, 1, 1]
+    assert decision.num_computed_before.tolist() == [99, 99, 99]

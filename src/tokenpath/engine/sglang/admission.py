@@ -106,15 +106,17 @@ class PrefillPass:
         self._cache.tree.unlock(sequence.last_node)
         if not fits:
             return Verdict.NO_TOKEN
-        paged = pages_of(extend, size) * size
+        # What is loaded needs pages and no computing (SGLang's host_hit_length).
+        paged = pages_of(extend - sequence.external, size) * size
         if self.rem_chunk_tokens is None:
             # The first request of a batch may exceed the cap.
             if self.admitted and paged >= self.rem_input_tokens:
                 return Verdict.OTHER
         elif paged > self.rem_chunk_tokens:
-            end = sequence.prefix_len + self.rem_chunk_tokens // size * size
+            loaded_to = sequence.prefix_len + sequence.external
+            end = loaded_to + self.rem_chunk_tokens // size * size
             chunk = end // size * size - sequence.prefix_len
-            if chunk <= 0:
+            if chunk <= sequence.external:
                 return Verdict.OTHER
             sequence.extend_end = sequence.prefix_len + chunk
             self._cache.hold(sequence)
@@ -131,8 +133,10 @@ class PrefillPass:
 
     def _admit(self, sequence: Sequence, max_new: int) -> None:
         self.admitted.append(sequence)
-        paged = pages_of(sequence.extend_end - sequence.prefix_len, self._size) * self._size
-        now = paged + self._size  # a page for the last, partly filled one
+        taken = sequence.extend_end - sequence.prefix_len
+        paged = pages_of(taken - sequence.external, self._size) * self._size
+        # A page for the last, partly filled one.
+        now = pages_of(taken, self._size) * self._size + self._size
         self.total_offset += now + max_new
         self.current_offset += now
         self.rem_input_tokens -= paged
@@ -159,13 +163,14 @@ class PrefillPass:
             if room + freed - left * still <= RESERVED_TOKENS_AT_EACH_END * still:
                 return Verdict.NO_TOKEN
             freed += occupied
-        if self.rem_chunk_tokens is None or extend <= self.rem_chunk_tokens:
+        if self.rem_chunk_tokens is None or extend - sequence.external <= self.rem_chunk_tokens:
             sequence.extend_end = sequence.fill_len
             self._admit(sequence, self._clipped(sequence.max_new_tokens))
         elif self.rem_chunk_tokens <= 0:
             return Verdict.OTHER
         else:
-            sequence.extend_end = sequence.prefix_len + self.rem_chunk_tokens
+            loaded_to = sequence.prefix_len + sequence.external
+            sequence.extend_end = loaded_to + self.rem_chunk_tokens
             self.new_chunked = sequence
             self._admit(sequence, 0)
         return self.verdict()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tokenpath.core.errors import InputError, UsageError
-from tokenpath.engine.scheduler import Decision, EngineRequest, Outcome
+from tokenpath.engine.scheduler import Decision, EngineRequest, Kind, KvElsewhere, Outcome
 from tokenpath.engine.sglang.admission import PrefillPass, Verdict
 from tokenpath.engine.sglang.cache import Cache
 from tokenpath.engine.sglang.policy import QueuePolicy
@@ -46,6 +46,11 @@ class SglangScheduler:
         self._decodes_to_go = 0
         self._queue_entries = 0
         self._idle_since_ns: int | None = None
+        self._elsewhere: KvElsewhere | None = None
+
+    def ask(self, elsewhere: KvElsewhere) -> None:
+        """Ask of each request that is to be admitted what KV it has elsewhere."""
+        self._elsewhere = elsewhere
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. InputError if SGLang would not let it emit `output_tokens`."""
@@ -214,6 +219,8 @@ class SglangScheduler:
                 break
             sequence.fill_len = sequence.num_tokens
             self.cache.match(sequence, sequence.num_tokens - 1)
+            if self._elsewhere is not None:
+                sequence.external = self._loads(sequence, self._elsewhere)
             sequence.protected = sequence.prefix_len
             verdict = room.add(sequence)
             if verdict is not Verdict.CONTINUE:
@@ -230,6 +237,11 @@ class SglangScheduler:
         if room.new_chunked is not None:
             self._chunked = room.new_chunked
         return self._prefill_step(room.admitted, mixed)
+
+    def _loads(self, sequence: Sequence, elsewhere: KvElsewhere) -> int:
+        is_first = sequence.kind is Kind.NEW
+        until = elsewhere(sequence.request.index, sequence.prefix_len, is_first)
+        return max(0, min(until, sequence.num_tokens - 1) - sequence.prefix_len)
 
     def _prefill_step(self, admitted: list[Sequence], mixed: bool) -> Step:
         self.cache.allocate_extend(admitted)

@@ -18,6 +18,7 @@ class Sequence:
         "_keys",
         "committed",
         "extend_end",
+        "external",
         "fill_len",
         "finished",
         "holds_row",
@@ -45,6 +46,8 @@ class Sequence:
         """Tokens computed or cached before the chunk that was scheduled last."""
         self.extend_end = 0
         """End of that chunk."""
+        self.external = 0
+        """Tokens behind the prefix whose KV comes from elsewhere, as it is admitted; 0 afterwards."""
         self.fill_len = 0
         """Prompt and outputs, when it was last prepared for a prefill or a mixed batch."""
         self.committed = 0

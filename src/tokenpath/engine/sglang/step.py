@@ -35,7 +35,9 @@ class Step:
         step = cls(batch)
         for s in batch.sequences:
             cached = s.prefix_len if s.kind is not Kind.RUN else 0
-            step._add(s, s.prefix_len, s.extend_end - s.prefix_len, cached)
+            computed = s.prefix_len + s.external
+            s.external = 0
+            step._add(s, computed, s.extend_end - computed, cached)
             step.emits.append(s.extend_end >= s.fill_len)
         return step
 

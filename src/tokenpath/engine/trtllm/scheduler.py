@@ -12,7 +12,14 @@ from collections import deque
 import numpy as np
 
 from tokenpath.core.errors import InputError, UsageError
-from tokenpath.engine.scheduler import NO_HASHES, Decision, EngineRequest, Kind, Outcome
+from tokenpath.engine.scheduler import (
+    NO_HASHES,
+    Decision,
+    EngineRequest,
+    Kind,
+    KvElsewhere,
+    Outcome,
+)
 from tokenpath.engine.trtllm.blocks import BlockManager
 from tokenpath.engine.trtllm.capacity import CapacityScheduler
 from tokenpath.engine.trtllm.microbatch import MicroBatchScheduler
@@ -81,6 +88,11 @@ class TrtllmScheduler:
         self._under_way: _Step | None = None
         self._ahead: _Step | None = None
         self._preempted: list[int] = []
+        self._elsewhere: KvElsewhere | None = None
+
+    def ask(self, elsewhere: KvElsewhere) -> None:
+        """Ask of each request that is to be admitted what KV it has elsewhere."""
+        self._elsewhere = elsewhere
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. InputError for one that could never run."""
@@ -182,6 +194,8 @@ class TrtllmScheduler:
         while self._queue and len(self.active) < self._settings.max_batch_size:
             self.active.append(self._queue.popleft())
         fitting, paused = self._capacity.schedule(self.active)
+        if self._elsewhere is not None:
+            _note_loads(fitting, self._elsewhere)
         contexts, generating = self._micro_batch.schedule(fitting)
         for sequence in paused:
             self.blocks.remove_sequence(sequence)
@@ -217,12 +231,13 @@ class TrtllmScheduler:
         cached = 0
         if sequence.is_first_chunk:
             cached = self.blocks.add_sequence(sequence)
-            sequence.position = cached
-            end = cached + sequence.chunk
-            if cached and end < sequence.prompt_len:
+            done, sequence.external = max(cached, sequence.external), 0
+            sequence.position = done
+            end = done + sequence.chunk
+            if done and end < sequence.prompt_len:
                 # The part moves behind what is cached, and still ends with a block.
                 size = self._settings.tokens_per_block
-                sequence.chunk = end // size * size - cached
+                sequence.chunk = end // size * size - done
         sequence.chunk = min(sequence.chunk, sequence.remaining)
         step.add_prompt(sequence, sequence.position, sequence.chunk, cached)
         sequence.position += sequence.chunk
@@ -235,3 +250,13 @@ class TrtllmScheduler:
         under_way = sequence.kv_tokens + 1 - sequence.request.prompt_tokens
         if not self._settings.disable_overlap_scheduler and under_way >= sequence.asked:
             sequence.state = State.TO_COMPLETE
+
+
+def _note_loads(fitting: list[Sequence], elsewhere: KvElsewhere) -> None:
+    """What of prompts that are to start has KV elsewhere: as good as cached for the budget of tokens."""
+    for sequence in fitting:
+        if sequence.is_first_chunk:
+            cached, is_first = sequence.estimated_reusable, sequence.kind is Kind.NEW
+            until = elsewhere(sequence.request.index, cached, is_first)
+            sequence.external = min(until, sequence.prompt_len - 1)
+            sequence.estimated_reusable = max(cached, sequence.external)

@@ -32,6 +32,7 @@ class Sequence:
         "blocks",
         "chunk",
         "estimated_reusable",
+        "external",
         "kind",
         "kv_tokens",
         "most_blocks",
@@ -61,6 +62,8 @@ class Sequence:
         """Tokens of the prompt to compute next."""
         self.estimated_reusable = 0
         """Tokens that it is expected to find in the cache."""
+        self.external = 0
+        """Tokens from the start that have KV, here or elsewhere, as it is admitted; 0: not more than cached."""
         self.kv_tokens = 0
         """Tokens that have a place in its blocks; 0 without blocks."""
         self.blocks: list[Block] = []

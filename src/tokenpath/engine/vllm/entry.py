@@ -5,9 +5,9 @@ from __future__ import annotations
 from tokenpath.engine.vllm.complete import complete
 from tokenpath.engine.vllm.layout import Int64s, Memory
 from tokenpath.engine.vllm.queue import append_waiting
-from tokenpath.engine.vllm.schedule import schedule
+from tokenpath.engine.vllm.schedule import go_on, schedule
 
-OP_ADD, OP_SCHEDULE, OP_COMPLETE = 0, 1, 2
+OP_ADD, OP_SCHEDULE, OP_COMPLETE, OP_GO_ON = 0, 1, 2, 3
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     lists: Int64s,
     batches: Int64s,
 ) -> int:
-    """Do what `op` says: a request arrives, a step is decided, a step has run."""
+    """Do what `op` says: a request arrives, a step is decided, in one go or two, a step has run."""
     m = Memory(
         state, requests, hashes, waiting, blocks, scores, buckets, table, evictable, lists, batches
     )
@@ -36,4 +36,6 @@ def run(
         return 0
     if op == OP_SCHEDULE:
         return schedule(m, a, b)
+    if op == OP_GO_ON:
+        return go_on(m, b)
     return complete(m, a, b, c)

@@ -58,6 +58,12 @@ EVICTION_CLOCK = 38
 RELEASES = 39
 NOW_NS = 40
 NUM_EVICTED = 41
+# state[...]: admission that waits for its caller to say what KV there is elsewhere
+IS_ASKING = 42
+KEPT_THRESHOLD = 43
+KEPT_BUDGET = 44
+KEPT_SKIPPED = 45
+ASKED_CACHED = 46
 NUM_STATE = 48
 
 # requests[r, ...]
@@ -79,7 +85,11 @@ RANK = 14
 HASH_START = 15
 NUM_HASHES = 16
 GRANULE_TOKENS = 17
-NUM_REQUEST_FIELDS = 18
+EXTERNAL = 18
+NUM_REQUEST_FIELDS = 19
+
+NOT_ASKED = -1
+"""EXTERNAL of a request of which nobody has said yet."""
 
 WAITING, RUNNING, FINISHED = 0, 1, 2
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from tokenpath.engine.vllm.layout import (
     ARRIVAL_NS,
+    ASKED_CACHED,
     BLOCK_SIZE,
     CACHED,
     COMPUTED_BEFORE,
+    EXTERNAL,
     IS_ANY_VICTIM_COUNTED,
+    IS_ASKING,
     IS_ASYNC,
     IS_ASYNC_GUARDED,
     IS_CHUNKED_PREFILL,
@@ -22,6 +25,9 @@ from tokenpath.engine.vllm.layout import (
     IS_PRIORITY,
     IS_SELF_PREEMPTION_PASSED,
     IS_UNCHUNKED_SKIPPED,
+    KEPT_BUDGET,
+    KEPT_SKIPPED,
+    KEPT_THRESHOLD,
     KIND,
     KIND_NEW,
     KIND_RESUMED,
@@ -30,6 +36,7 @@ from tokenpath.engine.vllm.layout import (
     MAX_MODEL_LEN,
     MAX_NUM_ACTIVE_SEQS,
     MAX_NUM_BATCHED_TOKENS,
+    NOT_ASKED,
     NOW_NS,
     NUM_COMPUTED,
     NUM_FREE,
@@ -71,14 +78,29 @@ from tokenpath.engine.vllm.queue import prepend_waiting, push_waiting, remove_wa
 
 
 def schedule(m: Memory, now_ns: int, which: int) -> int:
-    """Decide a step into `batches[which]`; its number of requests."""
+    """Decide a step into `batches[which]`; its number of requests.
+
+    -1 - r, with IS_ASKING only: the caller is to write EXTERNAL of request r, and to `go_on`.
+    """
     m.state[NOW_NS] = now_ns
     m.state[NUM_SCHEDULED] = 0
     m.state[NUM_PREEMPTED] = 0
     threshold = prefill_cap(m)
     budget = schedule_running(m, which, threshold, m.state[MAX_NUM_BATCHED_TOKENS])
     if m.state[NUM_PREEMPTED] == 0:
-        admit_waiting(m, which, threshold, budget)
+        asked = admit_waiting(m, which, threshold, budget, 0)
+        if asked >= 0:
+            return -1 - asked
+    advance_computed(m, which)
+    return m.state[NUM_SCHEDULED]
+
+
+def go_on(m: Memory, which: int) -> int:
+    """What `schedule` does from where it asked."""
+    state = m.state
+    asked = admit_waiting(m, which, state[KEPT_THRESHOLD], state[KEPT_BUDGET], state[KEPT_SKIPPED])
+    if asked >= 0:
+        return -1 - asked
     advance_computed(m, which)
     return m.state[NUM_SCHEDULED]
 
@@ -218,9 +240,8 @@ def give_back_slot(m: Memory, r: int) -> None:
     m.requests[r, SLOT] = -1
 
 
-def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
-    """Admit waiting requests in order, until one does not fit."""
-    num_skipped = 0
+def admit_waiting(m: Memory, which: int, threshold: int, budget: int, num_skipped: int) -> int:
+    """Admit waiting requests in order, until one does not fit: -1, or a request of which to ask."""
     while (
         budget > 0
         and m.state[NUM_WAITING] > 0
@@ -234,7 +255,18 @@ def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
         slot = m.lists[SLOT_LIST, m.state[NUM_SLOTS_FREE] - 1]
         num_hits = find_hits(m, r, slot, num_known_tokens(m, r))
         cached = num_hits * m.state[BLOCK_SIZE]
-        n = num_known_tokens(m, r) - cached
+        computed = cached
+        if m.state[IS_ASKING] == 1:
+            if m.requests[r, EXTERNAL] == NOT_ASKED:
+                m.state[KEPT_THRESHOLD] = threshold
+                m.state[KEPT_BUDGET] = budget
+                m.state[KEPT_SKIPPED] = num_skipped
+                m.state[ASKED_CACHED] = cached
+                return r
+            # KV that comes from elsewhere needs blocks and nothing of the budget. The last token is computed.
+            computed = max(cached, min(m.requests[r, EXTERNAL], num_known_tokens(m, r) - 1))
+            m.requests[r, EXTERNAL] = NOT_ASKED
+        n = num_known_tokens(m, r) - computed
         if 0 < threshold < n:
             n = threshold
         if m.state[IS_CHUNKED_PREFILL] == 0 and n > budget:
@@ -243,18 +275,19 @@ def admit_waiting(m: Memory, which: int, threshold: int, budget: int) -> None:
                 continue
             break
         n = min(n, budget)
-        if not allocate_admitted(m, r, slot, num_hits, n):
+        if not allocate_admitted(m, r, slot, num_hits, computed + n):
             break
         remove_waiting(m, 0)
         kind = KIND_NEW if m.requests[r, NUM_PREEMPTIONS] == 0 else KIND_RESUMED
         m.requests[r, STATUS] = RUNNING
-        m.requests[r, NUM_COMPUTED] = cached
+        m.requests[r, NUM_COMPUTED] = computed
         m.lists[RUNNING_LIST, m.state[NUM_RUNNING]] = r
         m.state[NUM_RUNNING] += 1
-        add_entry(m, which, r, kind, cached, n, cached)
+        add_entry(m, which, r, kind, computed, n, cached)
         budget -= n
     for i in range(num_skipped):
         push_waiting(m, m.lists[SKIPPED_LIST, i])
+    return -1
 
 
 def skip_waiting(m: Memory, num_skipped: int) -> int:
@@ -264,8 +297,8 @@ def skip_waiting(m: Memory, num_skipped: int) -> int:
     return num_skipped + 1
 
 
-def allocate_admitted(m: Memory, r: int, slot: int, num_hits: int, n: int) -> bool:
-    """Blocks for a request that is admitted: those hit and those for `n` tokens; False: too few free."""
+def allocate_admitted(m: Memory, r: int, slot: int, num_hits: int, upto: int) -> bool:
+    """Blocks for a request that is admitted, `upto` tokens, those hit among them; False: too few free."""
     size = m.state[BLOCK_SIZE]
     reserve = num_unreferenced(m, slot, num_hits)
     if m.state[NUM_RUNNING] > 0:
@@ -275,7 +308,6 @@ def allocate_admitted(m: Memory, r: int, slot: int, num_hits: int, n: int) -> bo
         whole = (min(known, m.state[MAX_MODEL_LEN]) + size - 1) // size - num_hits
         if whole + reserve > m.state[NUM_FREE]:
             return False
-    upto = num_hits * size + n
     missing = (min(upto, m.state[MAX_MODEL_LEN]) + size - 1) // size - num_hits
     if missing + reserve > m.state[NUM_FREE]:
         return False

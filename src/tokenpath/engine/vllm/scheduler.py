@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenpath.core.errors import InputError
 from tokenpath.engine.config import EngineConfig
-from tokenpath.engine.scheduler import Decision, EngineRequest, Int64s, Outcome
+from tokenpath.engine.scheduler import Decision, EngineRequest, Int64s, KvElsewhere, Outcome
 from tokenpath.engine.vllm import entry
 from tokenpath.engine.vllm import layout as at
 from tokenpath.engine.vllm.tables import grown, memory_for
@@ -34,6 +34,7 @@ class VllmScheduler:
         self._is_open = is_compiled is None
         self._num_entries = 0
         self._run = self._bound()
+        self._elsewhere: KvElsewhere | None = None
         self._rows: dict[int, int] = {}
         self._index = np.empty(0, np.int64)
 
@@ -67,6 +68,7 @@ class VllmScheduler:
         row[at.PRIORITY] = request.priority
         row[at.ARRIVAL_NS] = request.arrival_ns
         row[at.SLOT] = -1
+        row[at.EXTERNAL] = at.NOT_ASKED
         row[at.HASH_START] = self._num_hashes
         row[at.NUM_HASHES] = len(request.hashes)
         row[at.GRANULE_TOKENS] = request.hash_granule_tokens
@@ -88,9 +90,17 @@ class VllmScheduler:
             )
             self._run = self._bound()
 
+    def ask(self, elsewhere: KvElsewhere) -> None:
+        """Ask of each request that is to be admitted what KV it has elsewhere (vLLM's KV connector)."""
+        self._elsewhere = elsewhere
+        self._memory.state[at.IS_ASKING] = 1
+
     def schedule(self, now_ns: int) -> Decision:
         """Decide the next step. A decision without entries means that nothing can run now."""
         count = self._run(entry.OP_SCHEDULE, now_ns, _SCHEDULED, 0)
+        while count < 0:
+            self._answer(-1 - count)
+            count = self._run(entry.OP_GO_ON, now_ns, _SCHEDULED, 0)
         if self._is_open:
             self._reconsider(count)
         memory = self._memory
@@ -104,6 +114,13 @@ class VllmScheduler:
             num_cached=batch[at.CACHED],
             preempted=self._index[memory.lists[at.PREEMPTED_LIST, :num_preempted]],
         )
+
+    def _answer(self, r: int) -> None:
+        row, cached = self._memory.requests[r], int(self._memory.state[at.ASKED_CACHED])
+        if self._elsewhere is not None:
+            is_first = row[at.NUM_PREEMPTIONS] == 0
+            cached = self._elsewhere(int(self._index[r]), cached, bool(is_first))
+        row[at.EXTERNAL] = cached
 
     def _reconsider(self, count: int) -> None:
         """Go on in machine code, the same tables in hand, once there is enough to do."""
