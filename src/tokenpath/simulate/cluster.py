@@ -71,6 +71,7 @@ class Pool:
         for index, replica in enumerate(self._replicas):
             replica.first_endpoint = first_endpoint + len(self.endpoints)
             for rank in replica.ranks:
+                rank.connect(stage.progress)
                 number = first_endpoint + len(self.endpoints)
                 is_ready = replica.settings.ready_ns == 0
                 self.endpoints.append(Endpoint(number, rank.scheduler, is_ready))

@@ -98,7 +98,7 @@ class Deployed:
         late = [self.cold_start().total_ns] * at.late_replicas if at.late_replicas else []
         first = [self._replica_settings(ready_ns) for ready_ns in [0] * at.replicas + late]
         second = [self._replica_settings(0)] * at.decode_replicas
-        own = curve or self.step_model.curve
+        own = self._with_noise(curve or self.step_model.curve)
         if second:
             simulated = simulate_disaggregated(
                 workload,
@@ -166,6 +166,15 @@ class Deployed:
         found |= {name: str(value) for name, value in at.engine_settings.items()}
         found |= at.cluster.values()
         return found | {"num_blocks": str(self.num_blocks), "step_model": self.step_model.origin}
+
+    def _with_noise(self, curve: StepCurve) -> StepCurve:
+        run = self.scenario.cluster.run
+        if not run.step_noise:
+            return replace(curve, noise=None)
+        if curve.noise is None and isinstance(self.step_model, CalibratedStepModel):
+            noise = self.step_model.noise
+            return curve if noise is None else replace(curve, noise=noise.draw(run.seed))
+        return curve
 
     @property
     def _is_plain(self) -> bool:

@@ -11,10 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.core.errors import InputError
-from tokenpath.engine.scheduler import Decision, EngineRequest, Kind, Outcome, Scheduler
+from tokenpath.engine.scheduler import (
+    AskingScheduler,
+    Decision,
+    EngineRequest,
+    Kind,
+    Outcome,
+    Scheduler,
+)
 from tokenpath.simulate.recorder import Recorder, StepPart, StepTimes
 from tokenpath.simulate.speculation import SpeculationSettings, Speculator
-from tokenpath.simulate.step_cost import Curve, step_latency_ns
+from tokenpath.simulate.step_cost import Curve, noise_place, noisy_ns, step_latency_ns
 from tokenpath.simulate.step_model import StepCurve
 from tokenpath.simulate.tiers import TierSettings, TierStore
 
@@ -124,10 +131,33 @@ class Rank:
         self.scheduler = scheduler
         self.num_preempted = 0
         """Preemptions since the last step."""
+        self.num_decided = 0
+        """Steps decided so far."""
         self._tiers, self._speculation = tiers, speculation
         self._requests = np.empty(16, np.int64)
         self._num_requests = 0
         self._content: dict[int, EngineRequest] = {}
+        self._is_asked = False
+
+    def connect(self, progress: Progress) -> None:
+        """Let the scheduler know of KV that comes from elsewhere, if any does and it can be told."""
+        if self._tiers is None and progress.loaded_until is None:
+            return
+        if isinstance(self.scheduler, AskingScheduler):
+            self._is_asked = True
+            self.scheduler.ask(
+                lambda number, cached, is_first: self._has_kv(number, cached, is_first, progress)
+            )
+
+    def _has_kv(self, number: int, cached: int, is_first: bool, progress: Progress) -> int:
+        request = int(self._requests[number])
+        if progress.loaded_until is not None and is_first:
+            cached = max(cached, int(progress.loaded_until[request]))
+        if self._tiers is not None:
+            asked = self._content[request]
+            ids, granule = asked.hashes.tolist(), asked.hash_granule_tokens
+            cached = max(cached, self._tiers.find(ids, granule, cached, asked.prompt_tokens - 1))
+        return cached
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request of the workload; InputError for one that can never run."""
@@ -157,9 +187,14 @@ class Rank:
             request = int(self._requests[decision.request[entry]])
             asked, cached = self._content[request], int(decision.num_cached[entry])
             ids, granule = asked.hashes.tolist(), asked.hash_granule_tokens
-            until = self._tiers.find(ids, granule, cached, asked.prompt_tokens - 1)
+            if self._is_asked:
+                # It knew when it decided, and what it counts as computed is there.
+                until = int(decision.num_computed_before[entry])
+            else:
+                until = self._tiers.find(ids, granule, cached, asked.prompt_tokens - 1)
             if until > cached:
-                progress.load(request, until)
+                if not self._is_asked:
+                    progress.load(request, until)
                 ready_ns = max(ready_ns, self._tiers.load(ids, granule, cached, until, now_ns))
         return ready_ns
 
@@ -226,6 +261,7 @@ class Replica:
         self.first_endpoint = 0
         """Number of its first scheduler among all of the cluster, which sets it."""
         self._curve = Curve.of(curve)
+        self._noise: list[list[float]] = [[], []] if curve.noise is None else curve.noise.tolist()
         self._in_flight: deque[tuple[StepTimes, list[StepPart]]] = deque()
         self._stage_free_ns = [0] * self.settings.num_stages
         self.is_asked = False
@@ -253,7 +289,7 @@ class Replica:
             loaded_ns = rank.load(decision, stage.progress, now_ns)
             endpoint = self.first_endpoint + number
             part = _part(endpoint, rank, decision, stage.progress, self._speculation)
-            latency_ns = max(latency_ns, self._latency_ns(part, loaded_ns - now_ns))
+            latency_ns = max(latency_ns, self._latency_ns(part, rank, loaded_ns - now_ns))
             parts.append(part)
         if not parts:
             return None
@@ -273,8 +309,13 @@ class Replica:
             ended += finished.tolist()
         return ended
 
-    def _latency_ns(self, part: StepPart, load_ns: int) -> int:
+    def _latency_ns(self, part: StepPart, rank: Rank, load_ns: int) -> int:
         latency_ns = step_latency_ns(*self._curve, part.features)
+        factors = self._noise[part.features[0] > 0]
+        if factors:
+            place = noise_place(part.endpoint, rank.num_decided, len(factors))
+            latency_ns = noisy_ns(latency_ns, factors[place])
+        rank.num_decided += 1
         if self._speculation is not None:
             latency_ns += self._speculation.settings.extra_ns(part.features[4])
         if self.tiers is None:

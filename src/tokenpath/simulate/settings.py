@@ -102,6 +102,9 @@ class RunSection:
     """Which tables are written, see `recorder.DETAILS`."""
     stops_on_overload: bool = True
     """Whether an overloaded run is broken off."""
+    step_noise: bool = True
+    """Whether single steps differ from the curve as they did where it was calibrated, drawn with `seed`; step models
+    that were not fitted on steps know of no such noise and have none."""
 
 
 @dataclass(frozen=True)

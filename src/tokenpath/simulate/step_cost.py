@@ -73,3 +73,13 @@ def step_latency_ns(
         on_host += host[number] * features[number]
     latency = max(on_device, on_host) if is_overlapped else on_device + on_host
     return max(1, math.floor(latency + 0.5))
+
+
+def noise_place(endpoint: int, number: int, num_factors: int) -> int:
+    """Which factor the step of that number on its scheduler takes: schedulers begin at places far apart."""
+    return (number + 1009 * endpoint) % num_factors
+
+
+def noisy_ns(latency_ns: int, factor: float) -> int:
+    """A latency with its noise, rounded half up to whole ns, at least 1."""
+    return max(1, math.floor(latency_ns * factor + 0.5))

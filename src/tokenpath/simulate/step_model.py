@@ -60,6 +60,9 @@ class StepCurve:
     """ns per unit of each of `FEATURES`."""
     is_overlapped: bool
     """Whether the host prepares the next step while the device computes (async scheduling, overlap)."""
+    noise: Float64s | None = None
+    """[2, num_factors] on the latency of steps of decode only and of those with prefill, taken in turn by the
+    number of the step on its scheduler (`step_cost.noise_place`); None: every step takes what the curve says."""
 
     def step_ns(self, features: Float64s) -> Float64s:
         """Latency of steps; `features` is [num_steps, NUM_FEATURES]."""

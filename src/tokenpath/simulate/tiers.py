@@ -3,8 +3,8 @@
 Content goes down as soon as a prompt has been computed (write-through, the default of vLLM's offloading
 connector, LMCache and SGLang's HiCache); what the host has no room for goes on to the disk, least recently
 used first. A request that is admitted takes from the GPU's own cache what is there, and loads what follows.
-The tiers know content by the ids of the workload, granule by granule; they need nothing of the scheduler,
-which goes on counting loaded tokens against its budget of tokens for a step.
+The tiers know content by the ids of the workload, granule by granule. A scheduler that asks (`AskingScheduler`)
+counts what they have as computed, so that it takes nothing of its budget of tokens for a step.
 """
 
 from __future__ import annotations
@@ -87,8 +87,11 @@ class TierStore:
         per_tier = [0] * len(self._held)
         for number in range(begin // granule, -(-until // granule)):
             tokens = min(until, (number + 1) * granule) - max(begin, number * granule)
-            place = next(at for at, held in enumerate(self._held) if ids[number] in held)
-            self._held[place].move_to_end(ids[number])
+            # A step that was decided ahead may load what the last tier has lost since: it is on its way.
+            gone = len(self._held) - 1
+            place = next((at for at, held in enumerate(self._held) if ids[number] in held), gone)
+            if ids[number] in self._held[place]:
+                self._held[place].move_to_end(ids[number])
             per_tier[place] += tokens
         done = now_ns
         for at, (tier, tokens) in enumerate(zip(self.settings.tiers, per_tier, strict=True)):

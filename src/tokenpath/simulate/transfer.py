@@ -138,9 +138,9 @@ class Disaggregated:
     """Prefill replicas hand each request on to a decode replica.
 
     A prefill replica computes the prompt and one token. Its blocks are free for others from then on, which
-    is early by the transfer. The decode scheduler sees a prompt whose KV is there already, all but one token;
-    those tokens still count against its budget of tokens for a step, so give decode replicas one that holds
-    a prompt. After a preemption it computes the prompt itself. Replicas are numbered through: prefill first.
+    is early by the transfer. The decode scheduler sees a prompt whose KV is there already, all but one token:
+    that one alone counts against its budget of tokens for a step (where it is an `AskingScheduler`, as all engines
+    are). After a preemption it computes the prompt itself. Replicas are numbered through: prefill first.
     """
 
     def __init__(

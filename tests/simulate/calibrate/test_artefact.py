@@ -37,6 +37,13 @@ def test_a_model_comes_back_whole(model, tmp_path):
     assert again.error == model.error
     assert again.overheads == model.overheads
     assert again.speed == model.speed
+    assert again.noise == model.noise is not None
+
+
+def test_a_model_written_before_noise_was_known_has_none(model):
+    content = json.loads(to_json(model))
+    del content["noise"]
+    assert from_json(json.dumps(content)).noise is None
 
 
 def test_the_artefact_names_its_sources_and_version(model):

@@ -10,6 +10,8 @@ from small_engines import FirstCome, curve, workload
 
 from tokenpath.capture.validate import validate
 from tokenpath.core.errors import UsageError
+from tokenpath.engine.config import EngineConfig
+from tokenpath.engine.vllm import VllmScheduler
 from tokenpath.simulate.loop_run import Simulated, simulate_workload
 from tokenpath.simulate.recorder_tables import RunFacts, capture_of_run
 from tokenpath.simulate.replica import Replica
@@ -106,3 +108,21 @@ def test_settings_that_cannot_be_are_refused() -> None:
         Tier("host", 1, 0)
     with pytest.raises(UsageError, match="one or more"):
         TierStore(TierSettings((), 1.0))
+
+
+def test_what_is_loaded_takes_nothing_of_the_budget_of_a_step() -> None:
+    load = workload([0, 10_000], [160, 176], 1, hashes=[[1, 2], [1, 2]], granule=80)
+    config = EngineConfig(
+        13,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=400,
+        enable_prefix_caching=False,
+    )
+    settings = TierSettings((Tier("host", 1000, 1e9),), 1.0)
+    replica = Replica([VllmScheduler(config, is_compiled=False)], curve(10, 5), tiers=settings)
+    done = simulate_workload(load, [replica])
+    assert done.rows.steps.features[:, 1:3].tolist() == [[64, 0], [64, 64], [32, 128], [16, 160]]
+    assert done.loaded_tokens == {"host": 160}
+    # The GPU's own cache found nothing, and says so.
+    assert done.rows.requests[0].cached_tokens.tolist() == [0, 0]

@@ -12,6 +12,8 @@ from tokenpath.api.explain import explain
 from tokenpath.capture.validate import validate
 from tokenpath.core.errors import UsageError
 from tokenpath.core.hardware import load_catalogue
+from tokenpath.engine.config import EngineConfig
+from tokenpath.engine.vllm import VllmScheduler
 from tokenpath.simulate.loop_run import Simulated, simulate_disaggregated
 from tokenpath.simulate.recorder import NOT_SEEN
 from tokenpath.simulate.recorder_tables import RunFacts, capture_of_run
@@ -150,3 +152,20 @@ def test_links_have_names_and_rates() -> None:
         find_link("carrier-pigeon", hardware)
     with pytest.raises(UsageError, match="bytes per second"):
         Link("none", 0.0)
+
+
+def test_kv_that_came_takes_nothing_of_the_budget_of_a_decode_step() -> None:
+    load = workload([0] * 6, 200, 5)
+    config = EngineConfig(1000, max_num_seqs=8, max_num_batched_tokens=8, max_model_len=400)
+    whole = EngineConfig(1000, max_num_seqs=8, max_num_batched_tokens=4096, max_model_len=400)
+    decode = Replica([VllmScheduler(config, is_compiled=False)], curve(20, 1, 1))
+    prefill = Replica([VllmScheduler(whole, is_compiled=False)], curve(10, 1))
+    done = simulate_disaggregated(
+        load, [prefill], [decode], TransferSettings(Link("test", 1e15, 0), float)
+    )
+    steps = done.rows.steps
+    decoding = steps.features[steps.endpoint == 1]
+    # All six come at once and run together: four steps, no prefill in any.
+    assert decoding[:, 0].tolist() == [0] * 4
+    assert decoding[:, 4].tolist() == [6] * 4
+    assert decoding[0, 6] == 6 * 201

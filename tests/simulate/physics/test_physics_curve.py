@@ -22,7 +22,9 @@ from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.efficiency import (
     PRIORS,
     SCALES,
+    SHARE_MOST,
     Efficiency,
+    bent,
     parameter_names,
     prior,
     resolve,
@@ -178,6 +180,41 @@ def test_fitted_shares_of_peaks_stay_below_the_peak() -> None:
             eff = resolve(fitted.logs, engine, generation)
             for name in ("linear_memory", "expert_memory", "kv_memory", "linear_compute", "link"):
                 assert 0 < getattr(eff, name) <= 1, (engine, generation, name)
+
+
+def test_shares_are_bent_without_a_corner() -> None:
+    raw = np.linspace(0.05, 3.0, 400)
+    shares = bent(raw)
+    assert (np.diff(shares) > 0).all()
+    assert (shares < SHARE_MOST).all()
+    assert bent(0.6) == pytest.approx(0.6, rel=0.001)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_a_short_prompt_takes_what_eager_launches_take(engine: Any) -> None:
+    # 128 tokens are no work for four H100: weights of 4 GB a rank (1.2 ms), 32 layers launched one by one.
+    alone = prefill_ns(deploy(tp=4, engine=engine), 128)
+    assert 4e6 < alone < 12e6
+    four = np.array([[4, 512, 0, 4 * 128 * 129 / 2, 0, 0, 0]], dtype=float)
+    together = float(physics_model(deploy(tp=4, engine=engine)).curve.step_ns(four)[0])
+    assert together < 2.5 * alone
+
+
+def test_routed_layers_launch_more_in_a_step_with_prefill() -> None:
+    moe, dense = terms_of(deploy("qwen3-30b-a3b")), terms_of(deploy())
+    eff = resolve({}, "vllm", None)
+    slow = replace(eff, mixed_moe_layer_ns=eff.mixed_moe_layer_ns + 1e3)
+    assert (build_curve(dense, slow).mixed_ns == build_curve(dense, eff).mixed_ns).all()
+    added = build_curve(moe, slow).mixed_ns - build_curve(moe, eff).mixed_ns
+    assert added == pytest.approx(48e3)
+    assert (build_curve(moe, slow).decode_ns == build_curve(moe, eff).decode_ns).all()
+
+
+def test_weights_that_are_widened_multiply_no_faster() -> None:
+    plain = deploy("qwen3-14b", "a100-sxm4-80gb")
+    narrow = replace(plain, model=plain.model.quantised("fp8"))
+    assert decode_ns(narrow, 4) < decode_ns(plain, 4)
+    assert prefill_ns(narrow, 8192) > prefill_ns(plain, 8192)
 
 
 def test_priors_cover_every_number() -> None:

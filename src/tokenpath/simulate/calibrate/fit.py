@@ -12,6 +12,7 @@ from tokenpath.core.errors import InputError
 from tokenpath.core.stats_bootstrap import block_resample
 from tokenpath.core.stats_nnls import non_negative_least_squares
 from tokenpath.simulate.calibrate.form import Form, forms_for
+from tokenpath.simulate.calibrate.noise import StepNoise, noise_of
 from tokenpath.simulate.calibrate.observe import StepObservations
 from tokenpath.simulate.step_model import Float64s, StepCurve, StepError
 
@@ -60,6 +61,8 @@ class FittedSteps:
     """Curves fitted to resampled blocks of time: how unsure the coefficients are."""
     stall_share: float
     """Time beyond what is fitted, of all time: stalls that no feature explains."""
+    noise: StepNoise | None
+    """How single steps differ from the curve, in order of time."""
 
 
 def fit_observations(runs: Sequence[StepObservations], *, seed: int = 0) -> FittedSteps:
@@ -95,6 +98,7 @@ def fit_observations(runs: Sequence[StepObservations], *, seed: int = 0) -> Fitt
         log_prefill_speed=log_speed(is_mixed),
         draws=tuple(_draws(form, features, cost, weights, random)),
         stall_share=_stall_share(form, features, cost, weights),
+        noise=noise_of(cost, np.maximum(form.design(features) @ weights, 1.0), is_mixed, run_of),
     )
 
 

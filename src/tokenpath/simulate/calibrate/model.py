@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokenpath.core.errors import DamagedInput
+from tokenpath.simulate.calibrate.noise import StepNoise
 from tokenpath.simulate.calibrate.overheads import Delay, Overheads
 from tokenpath.simulate.calibrate.speed import RunSpeed
 from tokenpath.simulate.step_model import NUM_FEATURES, Float64s, StepCurve, StepError
@@ -69,11 +70,16 @@ class CalibratedStepModel:
     """Files of the captures."""
     settings: Mapping[str, str]
     """Settings of the engine that all captures agree on."""
+    noise: StepNoise | None = None
+    """How single steps differ from the curve; None: not known."""
 
     def sample(self, random: np.random.Generator) -> StepCurve:
-        """A curve that another run could have had: unsure coefficients and another speed."""
+        """A curve that another run could have had: unsure coefficients, another speed, its own noise."""
         drawn = self.draws[int(random.integers(len(self.draws)))] if self.draws else self.curve
-        return self.speed.sample(drawn, random)
+        curve = self.speed.sample(drawn, random)
+        if self.noise is None:
+            return curve
+        return replace(curve, noise=self.noise.draw(int(random.integers(2**31))))
 
 
 def to_json(model: CalibratedStepModel) -> str:
@@ -99,6 +105,7 @@ def to_json(model: CalibratedStepModel) -> str:
         "notes": list(model.notes),
         "sources": [asdict(source) for source in model.sources],
         "settings": dict(model.settings),
+        "noise": None if model.noise is None else asdict(model.noise),
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
@@ -162,7 +169,15 @@ def _model(content: dict[str, Any]) -> CalibratedStepModel:
         notes=tuple(str(note) for note in content["notes"]),
         sources=tuple(SourceFile(**entry) for entry in content["sources"]),
         settings={str(name): str(value) for name, value in content["settings"].items()},
+        noise=_noise(content.get("noise")),
     )
+
+
+def _noise(entry: dict[str, Any] | None) -> StepNoise | None:
+    if entry is None:
+        return None
+    decode, mixed = (tuple(_floats(entry[kind]).tolist()) for kind in ("decode", "mixed"))
+    return StepNoise(decode, mixed)
 
 
 def _curve_to_dict(curve: StepCurve) -> dict[str, Any]:

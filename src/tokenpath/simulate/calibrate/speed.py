@@ -91,6 +91,7 @@ def scale_parts(curve: StepCurve, decode: float, prefill: float) -> StepCurve:
         host_ns=curve.host_ns * decode,
         host_coefficients=curve.host_coefficients * by_feature,
         is_overlapped=curve.is_overlapped,
+        noise=curve.noise,
     )
 
 

@@ -64,6 +64,7 @@ def fit_steps(captures: Capture | Sequence[Capture], *, seed: int = 0) -> Calibr
         notes=tuple(notes),
         sources=sources,
         settings=common_settings(runs),
+        noise=fitted.noise,
     )
 
 

@@ -66,6 +66,7 @@ def sim_for(
         device=_floats(curve.device_coefficients),
         host=_floats(curve.host_coefficients),
         host_ns=_floats([curve.host_ns]),
+        noise=np.empty((2, 0)) if curve.noise is None else _floats(curve.noise),
         state=_for_each(one.state, num_replicas),
         requests=_requests(workload),
         hashes=np.append(workload.hashes, 0),

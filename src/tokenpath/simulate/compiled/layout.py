@@ -72,6 +72,7 @@ REPLICA_IS_READY = 3
 REPLICA_OUTSTANDING = 4
 REPLICA_OUTSTANDING_TOKENS = 5
 REPLICA_PREEMPTED = 6
+REPLICA_DECIDED = 7
 NUM_REPLICA = 8
 
 # steps[i, ...] and flights[k, which, ...]
@@ -136,6 +137,8 @@ class Sim(NamedTuple):
     """Parts of the step curve."""
     host_ns: Float64s
     """[1], likewise."""
+    noise: Float64s
+    """[2, factors], likewise; no factors: no noise."""
     state: Int64s
     """[replicas, ...], as the following: the tables of each replica's scheduler, see `engine.vllm.layout`."""
     requests: Int64s

@@ -29,6 +29,7 @@ from tokenpath.engine.vllm.schedule import schedule
 from tokenpath.simulate.compiled.events import push_event
 from tokenpath.simulate.compiled.layout import (
     NUM_STEP,
+    REPLICA_DECIDED,
     REPLICA_FIRST_FLIGHT,
     REPLICA_FLIGHTS,
     REPLICA_IS_ASKED,
@@ -83,7 +84,7 @@ from tokenpath.simulate.compiled.layout import (
     memory_of,
 )
 from tokenpath.simulate.loop import COMPLETE, RELEASE, SCHEDULE
-from tokenpath.simulate.step_cost import step_latency_ns
+from tokenpath.simulate.step_cost import noise_place, noisy_ns, step_latency_ns
 
 
 def choose_replica(s: Sim) -> int:
@@ -179,6 +180,11 @@ def decide_step(s: Sim, k: int, now_ns: int) -> bool:
         s.run[RUN_IS_OVERLAPPED] == 1,
         features,
     )
+    num_factors = s.noise.shape[1]
+    if num_factors > 0:
+        place = noise_place(k, s.replicas[k, REPLICA_DECIDED], num_factors)
+        latency_ns = noisy_ns(latency_ns, s.noise[1 if features[0] > 0 else 0, place])
+    s.replicas[k, REPLICA_DECIDED] += 1
     flight[STEP_ENDPOINT] = k
     flight[STEP_COUNT] = count
     flight[STEP_DECIDED] = now_ns
