@@ -47,12 +47,12 @@ class Run:
     """Correlation ids so far."""
     marks: list[tuple[str, float]] = field(default_factory=list)
     """Steps: label, start on the host."""
-    lead_us: float = 400.0
-    """How long before its kernel a launch is made."""
+    host_us: float = 0.0
+    """Where the next launch begins: the host is far ahead of the device."""
 
     def step(self, label: str) -> Run:
         """All kernels until the next step belong to this one."""
-        self.marks.append((label, self.at_us - self.lead_us))
+        self.marks.append((label, self.host_us))
         return self
 
     def kernel(
@@ -69,7 +69,8 @@ class Run:
         """The next kernel of stream 7."""
         self.number += 1
         self.at_us += gap_us
-        begin = self.at_us - self.lead_us
+        begin = self.host_us = self.host_us + 0.4
+        self.at_us = max(self.at_us, begin + 5.0)
         correlation = 5_000 + self.number
         if op is not None:
             if types is None and isinstance(dims, list):
@@ -87,9 +88,9 @@ class Run:
 
     def finish(self) -> Trace:
         """The trace with its steps written down."""
-        ends = [start for _, start in self.marks[1:]] + [self.at_us - self.lead_us]
+        ends = [start for _, start in self.marks[1:]] + [self.host_us + 0.4]
         for (label, start), end in zip(self.marks, ends, strict=False):
-            self.trace.range(label, start - 0.5, end - start)
+            self.trace.range(label, start + 0.2, end - start - 0.02)
         self.marks = []
         return self.trace
 

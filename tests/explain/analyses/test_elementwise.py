@@ -34,7 +34,7 @@ def test_a_chain_is_worth_its_intermediates(chain: int, tmp_path: Path) -> None:
     # Of 8 tensors a triple, one kernel touches 4 (two more inputs, one input, one output); of 16, 6.
     moved, left = (8, 4) if chain == 3 else (16, 6)
     total = (121_000 if chain == 3 else 242_000) - 2_000 * chain
-    assert finding.gain_ns == pytest.approx(
+    assert finding.duration_ns == pytest.approx(
         10 * (total * (1 - left / moved) + 2_000 * (chain - 1)), rel=0.02
     )
 
@@ -64,7 +64,7 @@ def test_without_shapes_the_launch_tells(tmp_path: Path) -> None:
 def test_copies_between_operators(tmp_path: Path) -> None:
     (finding,) = costs(report_of(layers(0, copies=2), tmp_path), *CODES)
     assert finding.code == "layout-copies"
-    assert finding.gain_ns == 10 * 2 * 30_000
+    assert finding.duration_ns == 10 * 2 * 30_000
     assert finding.place["op"] == "aten::copy_"
 
 
@@ -79,5 +79,5 @@ def test_order_of_the_file_does_not_matter(tmp_path: Path) -> None:
     run.trace.events.reverse()
     (tmp_path / "other").mkdir()
     turned = costs(report_of(run, tmp_path / "other"), *CODES)
-    assert [(f.code, f.gain_ns) for f in plain] == [(f.code, f.gain_ns) for f in turned]
+    assert [(f.code, f.duration_ns) for f in plain] == [(f.code, f.duration_ns) for f in turned]
     assert len(plain) == 2

@@ -133,6 +133,33 @@ def kernel_groups(analysis: Analysis) -> list[Group]:
     return found
 
 
+def same_launch(capture: Capture, rows: NDArray[np.int32]) -> Int64s:
+    """A number for each of these kernels that those of one name, launch shape and work share.
+
+    Work is the operator's shapes; where those are unknown, as in graph replays, the batch of the kernel's step:
+    its prompt tokens, and its decode requests to a power of two.
+    """
+    codes, _ = capture.codes("kernel", "name")
+    launch = _launch_shapes(capture)
+    shape = np.full(len(rows), NO_ID, np.int32)
+    if capture.num_rows("op"):
+        op = capture.ids("kernel", "op_id")[rows]
+        shapes, _ = capture.codes("op", "input_shapes")
+        shape = np.where(op >= 0, shapes[np.maximum(op, 0)], NO_ID).astype(np.int32)
+    batch = np.full(len(rows), NO_ID, np.int32)
+    if capture.num_rows("step"):
+        step = capture.ids("kernel", "step_id")[rows]
+        prompt = capture.int64("step", "num_prefill_tokens", 0)
+        requests = capture.int64("step", "num_decode_requests", 0)
+        size = np.ceil(np.log2(np.maximum(requests, 1))).astype(np.int64)
+        _, of_step = np.unique(prompt * 64 + size, return_inverse=True)
+        of_step = of_step.reshape(-1).astype(np.int32)
+        batch = np.where((step >= 0) & (shape < 0), of_step[np.maximum(step, 0)], NO_ID).astype(
+            np.int32
+        )
+    return _combine(codes[rows], launch.code[rows], shape, batch)
+
+
 def _device_groups(
     capture: Capture, number: int, work: DeviceWork, costs: _Costs, launch: _Launch
 ) -> list[Group]:

@@ -24,6 +24,7 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("communication", ("kernel",)),
     Entry("kernel_roofline", ("kernel",)),
     Entry("elementwise", ("kernel",)),
+    Entry("steady_state", ("kernel",)),
 )
 """In the order in which they run; no analysis sees another's result."""
 

@@ -1,0 +1,169 @@
+"""Warm-up, a falling clock, a slow link, steps that recur or drift; not steady, mixed or short captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from explain.analyses.kernel_cases import ADD, ATTENTION, GEMM, NORM, Run, columns, costs, report_of
+from tokenpath.core.finding import Finding
+
+CODES = ("warm-up-included", "clock-throttling", "slow-copy")
+
+
+def steps(
+    num: int = 24,
+    *,
+    gemm: Callable[[int], float] = lambda step: 1.0,
+    norm: Callable[[int], float] = lambda step: 1.0,
+    extra_us: Callable[[int], float] = lambda step: 0.0,
+    label: Callable[[int], str] = lambda step: f"ProfilerStep#{step}",
+) -> Run:
+    """Steps of three products and a norm; factors on their time and idle time by step."""
+    run = Run()
+    for step in range(num):
+        run.step(label(step))
+        for layer in range(2):
+            for part, length in enumerate((60.0, 90.0, 120.0)):
+                idle = extra_us(step) if (layer, part) == (1, 0) else 0.0
+                run.kernel(
+                    f"{GEMM}_{part}", length * gemm(step), grid=[100 + part, 1, 1], gap_us=idle
+                )
+            run.kernel(NORM, 20.0 * norm(step), grid=[64, 1, 1])
+            run.kernel(ADD, 20.0 * norm(step), grid=[32, 1, 1])
+    return run
+
+
+def found(run: Run, folder: Path, *codes: str) -> list[Finding]:
+    folder.mkdir(exist_ok=True)
+    return costs(report_of(run, folder), *(codes or CODES))
+
+
+def test_a_steady_run_has_no_finding(tmp_path: Path) -> None:
+    assert found(steps(), tmp_path) == []
+
+
+@pytest.mark.parametrize("factor", [1.15, 1.5])
+def test_all_kernels_slower_from_a_moment_on(factor: float, tmp_path: Path) -> None:
+    run = steps(
+        gemm=lambda step: factor if step >= 12 else 1.0,
+        norm=lambda step: 1.02 if step >= 12 else 1.0,
+    )
+    (finding,) = found(run, tmp_path)
+    assert finding.code == "clock-throttling"
+    assert finding.place["rank"] == "0"
+    lost = 12 * 2 * (270_000 * (factor - 1) + 40_000 * 0.02)
+    assert finding.duration_ns == pytest.approx(lost, rel=0.1)
+
+
+def test_a_clock_that_recovers(tmp_path: Path) -> None:
+    run = steps(30, gemm=lambda step: 1.4 if 8 <= step < 20 else 1.0)
+    (finding,) = found(run, tmp_path)
+    assert finding.code == "clock-throttling"
+    assert finding.duration_ns == pytest.approx(12 * 2 * 270_000 * 0.4, rel=0.1)
+
+
+def test_a_clock_on_its_way_up_is_not_throttled(tmp_path: Path) -> None:
+    assert found(steps(gemm=lambda step: 1.2 if step < 8 else 1.0), tmp_path) == []
+
+
+def test_one_kernel_that_slows_is_no_clock(tmp_path: Path) -> None:
+    run = Run()
+    for step in range(24):
+        run.step(f"ProfilerStep#{step}")
+        for part, length in enumerate((60.0, 90.0, 120.0)):
+            factor = 1.5 if part == 0 and step >= 12 else 1.0
+            run.kernel(f"{GEMM}_{part}", length * factor, grid=[100 + part, 1, 1])
+    assert found(run, tmp_path) == []
+
+
+def test_larger_batches_are_no_clock(tmp_path: Path) -> None:
+    """The same grids (persistent kernels) with more prompt tokens in the second half."""
+
+    def label(step: int) -> str:
+        tokens = 1024 if step < 12 else 2048
+        sums = f"sq{tokens}sk{tokens}sqsq{tokens}sqsk{tokens}"
+        return f"execute_{tokens}_context_1({sums})_generation_0(sq0sk0sqsq0sqsk0)"
+
+    run = steps(gemm=lambda step: 1.9 if step >= 12 else 1.0, label=label)
+    assert found(run, tmp_path) == []
+
+
+def test_attention_grows_with_its_context(tmp_path: Path) -> None:
+    run = Run()
+    for step in range(30):
+        run.step(f"ProfilerStep#{step}")
+        for part in range(4):
+            run.kernel(ATTENTION, 40.0 + 2 * step, grid=[part + 64, 1, 1])
+    assert found(run, tmp_path) == []
+
+
+def test_slow_first_steps(tmp_path: Path) -> None:
+    run = steps(extra_us=lambda step: (900.0, 400.0)[step] if step < 2 else 0.0)
+    (finding,) = found(run, tmp_path, "warm-up-included")
+    assert finding.details["num_steps"] == 2
+    assert finding.duration_ns == pytest.approx(1_300_000, rel=0.02)
+    assert finding.details["is_in_window"] is False
+    assert "this window leaves them out" in finding.sentence
+
+
+def test_a_long_first_prompt_is_no_warm_up(tmp_path: Path) -> None:
+    def label(step: int) -> str:
+        if step:
+            return f"execute_context_0(0)_generation_8(8)#{step}"[:38]
+        return "execute_context_1(4096)_generation_0(0)"
+
+    run = steps(gemm=lambda step: 6.0 if step == 0 else 1.0, label=label)
+    assert found(run, tmp_path, "warm-up-included") == []
+
+
+def test_slow_steps_that_recur_are_told_and_cost_nothing(tmp_path: Path) -> None:
+    run = steps(40, extra_us=lambda step: 900.0 if step % 8 == 5 else 0.0)
+    report = report_of(run, tmp_path)
+    (finding,) = [f for f in report.findings if f.code == "slow-steps-recur"]
+    assert "every 8 steps" in finding.sentence
+    assert "garbage collection" in finding.sentence
+    assert finding.gain_ns is None
+
+
+def test_drift_is_told(tmp_path: Path) -> None:
+    run = steps(40, gemm=lambda step: 1 + 0.01 * step)
+    report = report_of(run, tmp_path)
+    assert "step-drift" in {finding.code for finding in report.findings}
+    steady = report_of(steps(40, gemm=lambda step: 1 + 0.01 * (step % 2)), tmp_path)
+    assert "step-drift" not in {finding.code for finding in steady.findings}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "is_slow"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", 50e9, False),
+        ("Memcpy HtoD (Pinned -> Device)", 8e9, True),
+        ("Memcpy DtoH (Device -> Pinned)", 8e9, True),
+        ("Memcpy HtoD (Pageable -> Device)", 5e9, False),
+        ("Memcpy HtoD (Pageable -> Device)", 1e9, True),
+        ("Memcpy DtoD (Device -> Device)", 8e9, False),
+    ],
+)
+def test_copies_against_their_link(kind: str, rate: float, is_slow: bool, tmp_path: Path) -> None:
+    run = Run()
+    num_bytes = 32 << 20
+    length = num_bytes / rate * 1e6
+    for number in range(6):
+        run.kernel(GEMM, 500.0)
+        run.host_us += 0.4
+        run.trace.call("cudaMemcpyAsync", run.host_us, 0.1, correlation=90 + number)
+        run.trace.memcpy(run.at_us, length, name=kind, correlation=90 + number, num_bytes=num_bytes)
+        run.at_us += length
+    report = report_of(run, tmp_path)
+    (row,) = columns(report, "copies")
+    assert row["bytes_per_s"] == pytest.approx(rate, rel=0.01)
+    assert [f.code for f in costs(report, *CODES)] == (["slow-copy"] if is_slow else [])
+    if is_slow:
+        (finding,) = costs(report, "slow-copy")
+        attainable = 6e9 if "Pageable" in kind else 0.75 * 63e9
+        lost = 6 * (length * 1000 - num_bytes / attainable * 1e9)
+        assert finding.duration_ns == pytest.approx(lost, rel=0.01)
+        assert finding.part_of_ns == {"exposed-copy": finding.duration_ns}
