@@ -252,7 +252,7 @@ class _Launch:
 
 
 def _launch_shapes(capture: Capture) -> _Launch:
-    grid, block = _dims(capture, "grid"), _dims(capture, "block")
+    grid, block = dims(capture, "grid"), dims(capture, "block")
     registers = capture.int64("kernel", "registers_per_thread", NO_ID)
     shared = capture.int64("kernel", "shared_memory_bytes", NO_ID)
     columns = np.column_stack((grid, block, registers, shared))
@@ -270,7 +270,7 @@ def _launch_shapes(capture: Capture) -> _Launch:
     return _Launch(code.reshape(-1).astype(np.int32), shapes)
 
 
-def _dims(capture: Capture, name: str) -> Int64s:
+def dims(capture: Capture, name: str) -> Int64s:
     """A dim3 column as three columns of numbers, -1 for NULL."""
     result = np.full((capture.num_rows("kernel"), 3), -1, np.int64)
     at = 0

@@ -25,6 +25,7 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("kernel_roofline", ("kernel",)),
     Entry("elementwise", ("kernel",)),
     Entry("steady_state", ("kernel",)),
+    Entry("graph_padding", ("kernel", "step")),
 )
 """In the order in which they run; no analysis sees another's result."""
 
