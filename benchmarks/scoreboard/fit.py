@@ -143,7 +143,7 @@ class Problem:
         """NaN outside `only`, a mask of cases."""
         out = self.predictor.run(curves, only)
         predicted = np.array([out[i].get(m, np.nan) for i, m, _ in self.rows])
-        return np.log(predicted / self.measured)
+        return np.asarray(np.log(predicted / self.measured))
 
     def linearise(self, logs: dict[str, float], cells: np.ndarray) -> Linear:
         """Slopes by forward differences.
@@ -178,7 +178,8 @@ class Problem:
         return Linear(active, slopes, spreads)
 
     def _slope(self, origin: Curves, moved: Curves, base: np.ndarray) -> np.ndarray:
-        return np.nan_to_num(self._errors(moved, origin.differ(moved)) - base) / _STEP
+        change = self._errors(moved, origin.differ(moved)) - base
+        return np.asarray(np.nan_to_num(change) / _STEP)
 
     def _members(self, group: str) -> np.ndarray:
         """Mask of the values whose case belongs to an engine, generation or release."""
@@ -187,7 +188,7 @@ class Problem:
             group in members
             for members in zip(front.engines, front.generations, front.releases, strict=True)
         ]
-        return np.array(found)[self.row_case]
+        return np.asarray(np.array(found)[self.row_case])
 
     def step(
         self,

@@ -40,6 +40,8 @@ _SCHEMES = {
 _HARNESS = {"sglang": (1.0, 1.0, False), "vllm": (0.9, 1.1, False), "trtllm": (1.0, 1.0, True)}
 
 
+_UNNAMED = {"vllm": "0.10"}
+"""Rows without a version are InferenceX's first, of late 2025."""
 _SAME_DIGITS = 4
 """Two rows of a model, part and engine whose measurements agree in so many digits are one measurement."""
 
@@ -211,7 +213,7 @@ def _deploy(row: dict[str, str], tp: int, dp: int, ep: int) -> Deployment:
         model=model,
         hardware=load_catalogue()[SYSTEMS[row["system"]]],
         engine=row["backend"],
-        engine_version=row["backend_version"] or None,
+        engine_version=row["backend_version"] or _UNNAMED.get(row["backend"]),
         tp=tp,
         dp=dp,
         ep=ep,

@@ -16,7 +16,7 @@ from tokenpath.core.costs import mlp, roofline_ns
 from tokenpath.core.errors import InputError
 from tokenpath.core.hardware import load_catalogue
 from tokenpath.core.model_catalogue import find_model
-from tokenpath.simulate.physics.classes import class_of, keys_of
+from tokenpath.simulate.physics.classes import class_of, engine_release, keys_of
 from tokenpath.simulate.physics.curve import build_curve
 from tokenpath.simulate.physics.deployment import Deployment
 from tokenpath.simulate.physics.efficiency import (
@@ -180,6 +180,19 @@ def test_fitted_shares_of_peaks_stay_below_the_peak() -> None:
             eff = resolve(fitted.logs, engine, generation)
             for name in ("linear_memory", "expert_memory", "kv_memory", "linear_compute", "link"):
                 assert 0 < getattr(eff, name) <= 1, (engine, generation, name)
+
+
+def test_a_release_that_was_not_measured_is_the_nearest_that_was() -> None:
+    def release(engine: Any, version: str | None) -> str | None:
+        return engine_release(deploy(engine=engine, engine_version=version))
+
+    assert release("vllm", None) == "vllm-0.15"
+    assert release("vllm", "0.14.1") == "vllm-0.15"
+    assert release("vllm", "0.16.0") == "vllm-0.16"
+    assert release("vllm", "v0.23.0") == "vllm-0.19"
+    assert release("vllm", "nightly") is None
+    assert release("sglang", None) is None
+    assert release("sglang", "0.5.9") == "sglang-0.5"
 
 
 def test_shares_are_bent_without_a_corner() -> None:

@@ -28,10 +28,27 @@ def release_of(at: Deployment) -> str | None:
     return None if minor is None else f"{class_of(at)}/{minor}"
 
 
+MEASURED = {"vllm": (10, 12, 15, 16, 17, 18, 19)}
+"""Minor versions, of major 0, that runs were measured of."""
+USUAL = {"vllm": "vllm-0.15"}
+"""The release measured on the most models, dense ones too: what a deployment that names none is taken to run."""
+
+
 def engine_release(at: Deployment) -> str | None:
-    """Engine and release whatever the model: `vllm-0.15`."""
+    """Engine and release whatever the model: `vllm-0.15`.
+
+    Without a version: the usual one; with one that was not measured: the nearest that was.
+    """
+    if at.engine_version is None:
+        return USUAL.get(at.engine)
     minor = _minor(at)
-    return None if minor is None else f"{at.engine}-{minor}"
+    if minor is None:
+        return None
+    measured = MEASURED.get(at.engine)
+    if measured and minor.startswith("0."):
+        asked = int(minor.removeprefix("0."))
+        minor = f"0.{min(measured, key=lambda m: (abs(m - asked), -m))}"
+    return f"{at.engine}-{minor}"
 
 
 def keys_of(at: Deployment) -> tuple[str, ...]:
