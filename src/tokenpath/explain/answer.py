@@ -99,8 +99,9 @@ def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
     best = costs[0]
     what = _GAIN.get(best.code, f"Fixing `{best.code}`")
     gain = best.gain_ns or 0
+    about = "about" if best.gain_method == "replayed" else "at most"
     sentence = (
-        f"{what} would bring back at most {format_duration(gain)} "
+        f"{what} would bring back {about} {format_duration(gain)} "
         f"({format_percent(gain, analysis.wall_ns)})"
     )
     if is_unknown:

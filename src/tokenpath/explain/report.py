@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Kind, Status
-from tokenpath.core.report import Cell, Report, Severity, ShownTable, TableColumn, Trust, Unit
+from tokenpath.core.report import Cell, Note, Report, Severity, ShownTable, TableColumn, Trust, Unit
 from tokenpath.core.units import format_ms
 from tokenpath.explain.analyses.contract import Context, Options, Result
 from tokenpath.explain.analyses.registry import run_all
@@ -16,17 +16,26 @@ from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
 from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
-from tokenpath.explain.findings import Verdicts, find, is_launch_bound, launch_details
+from tokenpath.explain.findings import (
+    MIN_SHARE,
+    Verdicts,
+    find,
+    is_launch_bound,
+    launch_details,
+)
 from tokenpath.explain.funnel import build_funnel
+from tokenpath.explain.gains import replayed_gains
 from tokenpath.explain.holdings import has_work, holdings_answer, memory_table
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.metrics_table import metrics_table, stated_answer, summary_table
 from tokenpath.explain.overview import overview
+from tokenpath.explain.ranking import joint_table, not_worth, ranked
 from tokenpath.explain.ranks import ranks_table
 from tokenpath.explain.request import WindowRequest
 from tokenpath.explain.serving import join_notes, profiled_steps_only, serving, source_notes
 from tokenpath.explain.steps_table import step_funnels, steps_table
 from tokenpath.explain.worst import worst_gaps
+from tokenpath.replay.replay import Replay
 
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "profiler": "PyTorch"}
 
@@ -40,8 +49,10 @@ def explain(
     """
     analysis = analyse(profiled_steps_only(capture), request or WindowRequest())
     status = capture_status(capture)
-    result = run_all(Context(capture, analysis, status, options or Options()))
-    return with_serving(build_report(analysis, result), analysis, capture, result), analysis
+    context = Context(capture, analysis, status, options or Options())
+    result = run_all(context)
+    report = build_report(analysis, result, context.replay)
+    return with_serving(report, analysis, capture, result), analysis
 
 
 def with_serving(report: Report, analysis: Analysis, capture: Capture, result: Result) -> Report:
@@ -93,13 +104,17 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture, result: R
     )
 
 
-def build_report(analysis: Analysis, result: Result) -> Report:
-    """Put the device side into words; `result` is what the analyses beside it found."""
+def build_report(analysis: Analysis, result: Result, replay: Replay | None = None) -> Report:
+    """Put the device side into words; `result` is what the analyses beside it found.
+
+    Without a `replay` gains stay as they were claimed.
+    """
     capture, quality = analysis.capture, analysis.quality
     state = capture_state(capture)
     status = capture_status(capture)
     others = [finding for finding in result.findings if finding.scope != "requests"]
     verdicts = find(analysis, status, [*exposure_findings(analysis, status), *others])
+    verdicts, fixes, gain_notes = _replayed(analysis, verdicts, result, replay)
     withheld = quality.idle_withheld
     supported = bool(analysis.devices) and withheld is None
     parts = [device.funnel for device in analysis.devices]
@@ -112,6 +127,7 @@ def build_report(analysis: Analysis, result: Result) -> Report:
     if (ranks := ranks_table(capture)) is not None:
         tables.append(ranks)
     tables += result.tables
+    tables += fixes
     return Report(
         verb="explain",
         headline=headline(analysis, state),
@@ -123,7 +139,7 @@ def build_report(analysis: Analysis, result: Result) -> Report:
         funnel=build_funnel("total", parts, analysis.totals) if supported else None,
         findings=verdicts.findings,
         dismissed=verdicts.dismissed,
-        notes=[*quality.notes, *result.notes],
+        notes=[*quality.notes, *result.notes, *gain_notes],
         device_funnels=[
             build_funnel(device.work.label, [device.funnel], device.totals)
             for device in analysis.devices
@@ -136,6 +152,22 @@ def build_report(analysis: Analysis, result: Result) -> Report:
         state=state,
         facts=facts(analysis, verdicts),
     )
+
+
+def _replayed(
+    analysis: Analysis, verdicts: Verdicts, result: Result, replay: Replay | None
+) -> tuple[Verdicts, list[ShownTable], list[Note]]:
+    """The verdicts by replayed gains, the table of fixes, and why nothing was replayed."""
+    if replay is None:
+        return verdicts, [], []
+    gains = replayed_gains(analysis, replay, verdicts.findings, result.proposals, MIN_SHARE)
+    verdicts = replace(
+        verdicts,
+        findings=tuple(ranked(gains.findings)),
+        dismissed=(*not_worth(gains), *verdicts.dismissed),
+    )
+    fixes = joint_table(replay, gains.fixes)
+    return verdicts, [] if fixes is None else [fixes], [] if gains.note is None else [gains.note]
 
 
 def _with_stated(report: Report, analysis: Analysis, capture: Capture) -> Report:

@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 
 _BASE_NS, _RETURN_NS = 2_000, 10_000
 """A wait for work that is done, and the way from its end back to the host, where samples lack."""
-_MIN_POLL_NS, _MAX_POLL_BACK_NS, _POLL_SHARE = 200_000, 100_000, 10
+_MIN_POLL_NS, _MAX_POLL_BACK_NS, _POLL_SHARE = 200_000, 60_000, 10
 """A stretch that may be polling is at least so long, and its kernel ends at most so long, and a tenth of the
 stretch, before it does."""
 

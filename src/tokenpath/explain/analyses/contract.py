@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from tokenpath.capture.capture import Capture
 from tokenpath.core.finding import Finding, Status
 from tokenpath.core.report import Note, ShownTable
 from tokenpath.explain.analysis import Analysis
 from tokenpath.replay.change import WhatIf
+
+if TYPE_CHECKING:
+    from tokenpath.replay.replay import Replay
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,13 @@ class Context:
     """How the numbers of the capture came to be."""
     options: Options = field(default_factory=Options)
     """What the user said."""
+
+    @cached_property
+    def replay(self) -> Replay:
+        """The measured run, to be timed again; costs nothing until its graph is asked for."""
+        from tokenpath.explain.replaying import replay_of
+
+        return replay_of(self.analysis)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Chain:
 
     rows: Int64s
     """Rows of `kernel`, in order."""
+    first_ns: int
+    """Time of the first of them."""
     total_ns: int
     """Their summed time."""
     fused_ns: int
@@ -168,7 +170,9 @@ def _chains(
         part = slice(int(begin), int(begin + count))
         total = int(duration[part].sum())
         fused = _fused_ns(duration[part], operands[part])
-        found.append(Chain(row[part].astype(np.int64), total, min(total, fused)))
+        found.append(
+            Chain(row[part].astype(np.int64), int(duration[part][0]), total, min(total, fused))
+        )
     return found
 
 
@@ -229,9 +233,9 @@ def _fuse(chains: Sequence[Chain]) -> WhatIf:
 
 
 def _grown(first: Int64s, chains: Sequence[Chain]) -> list[KernelChange]:
-    mean = np.array([chain.total_ns / len(chain.rows) for chain in chains])
+    own = np.array([chain.first_ns for chain in chains], float)
     fused = np.array([chain.fused_ns for chain in chains], float)
-    return [KernelChange(first, fused / np.maximum(mean, 1.0))]
+    return [KernelChange(first, fused / np.maximum(own, 1.0))]
 
 
 def _op_of(capture: Capture, row: int) -> dict[str, str]:
