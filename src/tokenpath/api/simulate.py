@@ -40,6 +40,8 @@ class SimulatedRun:
     """What was run: memory plan, step model, settings."""
     workload: Workload
     """What was asked of it."""
+    draws: tuple[Mapping[str, float], ...] = ()
+    """`Summary.flat` of the runs that the intervals are of: the same draw of two scenarios differs in them alone."""
 
 
 def simulate(
@@ -81,10 +83,11 @@ def simulate(
     if summary is None:
         raise UsageError("no request was run", where=workload.name)
     intervals: Mapping[str, Interval] = {}
+    draws: tuple[Mapping[str, float], ...] = ()
     if num_draws and ran.simulated.overload is None:
-        intervals = _intervals(deployed, workload, redraw, num_draws, seed, notify)
+        intervals, draws = _intervals(deployed, workload, redraw, num_draws, seed, notify)
     report = report_of(deployed, workload, ran, summary, intervals)
-    return SimulatedRun(report, summary, intervals, ran.capture, deployed, workload)
+    return SimulatedRun(report, summary, intervals, ran.capture, deployed, workload, draws)
 
 
 def simulate_from(
@@ -120,7 +123,7 @@ def simulate_from(
         return first, None
     asked = with_settings(base, settings)
     second = simulate(asked, workload, step_model=model, num_draws=num_draws, seed=seed)
-    report = what_if(second.report, first.capture, second.capture, settings)
+    report = what_if(second.report, first, second, settings)
     # How far the calibrated simulation is from the recording stands beside its answer.
     tables = [*report.tables[:1], *residual_tables(capture, first.capture), *report.tables[1:]]
     return first, replace(second, report=replace(report, tables=tables))
@@ -172,7 +175,7 @@ def _run(
     from tokenpath.simulate.token_gaps import TokenGaps
 
     if detail == "token" and to is not None:
-        with StreamWriter(to, workload.num_requests) as writer:
+        with StreamWriter(to, workload.num_requests, workload.request_ids) as writer:
             gaps = TokenGaps(workload.num_requests, writer)
             ran = deployed.run(workload, detail="token", sink=gaps, stops_on_overload=stops)
             writer.finish(ran.simulated.rows, workload, ran.facts)
@@ -206,26 +209,27 @@ def _intervals(
     num_draws: int,
     seed: int,
     notify: Callable[[str], None] | None,
-) -> dict[str, Interval]:
+) -> tuple[dict[str, Interval], tuple[Mapping[str, float], ...]]:
     from tokenpath.simulate.calibrate.intervals import predict
     from tokenpath.simulate.summary import summarise
 
-    num_done = 0
+    found: list[Mapping[str, float]] = []
 
     def run(curve: StepCurve, of_seed: int) -> Mapping[str, float]:
-        nonlocal num_done
-        num_done += 1
         if notify is not None:
-            notify(f"intervals: run {num_done} of {num_draws + 1}")
+            notify(f"intervals: run {len(found) + 1} of {num_draws + 1}")
         drawn = workload if redraw is None or of_seed == seed else redraw(of_seed)
         ran = deployed.run(drawn, curve, detail="step", stops_on_overload=False)
         summary = summarise(ran.capture, deployed.scenario.slo, observer=_observer(ran.capture))
-        return {} if summary is None else summary.flat()
+        found.append({} if summary is None else summary.flat())
+        return found[-1]
 
-    return predict(
+    intervals = predict(
         run,
         deployed.step_model,
         num_draws=num_draws,
         seed=seed,
         vary_workload=redraw is not None,
     )
+    # The first is the point: the model's own curve.
+    return intervals, tuple(found[1:])

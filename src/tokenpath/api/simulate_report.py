@@ -11,6 +11,7 @@ from tokenpath.core.units import format_bytes, format_percent
 from tokenpath.simulate.report import answer, summary_tables
 
 if TYPE_CHECKING:
+    from tokenpath.api.simulate import SimulatedRun
     from tokenpath.capture.capture import Capture
     from tokenpath.core.stats_bootstrap import Interval
     from tokenpath.simulate.deploy import Deployed, Ran
@@ -75,11 +76,13 @@ def beside_measured(report: Report, simulated: Capture, measured: Capture) -> Re
     return replace(report, tables=[table, *stages, *report.tables])
 
 
-def what_if(report: Report, before: Capture, after: Capture, settings: Sequence[str]) -> Report:
+def what_if(
+    report: Report, before: SimulatedRun, after: SimulatedRun, settings: Sequence[str]
+) -> Report:
     """The report of a run with other settings: what they change, both runs simulated."""
     from tokenpath.simulate.compare import compare, comparison_answer, comparison_table
 
-    found = compare(before, after)
+    found = compare(before.capture, after.capture, draws=(before.draws, after.draws))
     table = replace(
         comparison_table(found),
         key="what_if",

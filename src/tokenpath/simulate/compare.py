@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,11 @@ _NAMES = {
     "tpot": "time per output token",
     "e2e": "end to end",
 }
+Draws = Sequence[Mapping[str, float]]
 LEVEL = 0.95
 NUM_RESAMPLES = 600
+PAIRED_SHARE = 0.9
+"""Runs whose requests are the other's too by less than this are compared as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Difference:
     second: float
     """Of the second, ns."""
     interval: Interval
-    """second - first, ns, by resampling requests."""
+    """second - first, ns: what both resampled requests and, where there are any, paired draws allow."""
 
     @property
     def is_shown(self) -> bool:
@@ -54,14 +58,26 @@ class Comparison:
     """Who saw the latencies of both."""
     is_paired: bool
     """Whether both ran the same requests, which are then resampled together."""
+    num_draws: int
+    """Paired draws of step model and noise that the intervals hold as well; 0: none."""
     num_requests: tuple[int, int]
-    """Finished requests of each."""
+    """Finished requests of each that were compared."""
     differences: tuple[Difference, ...]
     """By latency and statistic."""
 
 
-def compare(first: Capture, second: Capture, *, seed: int = 0) -> Comparison:
-    """Latencies of two runs; UsageError if no observer saw requests of both."""
+def compare(
+    first: Capture,
+    second: Capture,
+    *,
+    draws: tuple[Draws, Draws] = ((), ()),
+    seed: int = 0,
+) -> Comparison:
+    """Latencies of two runs; UsageError if no observer saw requests of both.
+
+    Requests are paired by id where nearly all of both runs are in the other; those that are not are left out
+    then. `draws`: figures (`Summary.flat`) of more runs of each, the same step model and noise in the same place.
+    """
     observer = next((o for o in _OBSERVERS if _has(first, o) and _has(second, o)), None)
     if observer is None:
         raise UsageError(
@@ -71,7 +87,8 @@ def compare(first: Capture, second: Capture, *, seed: int = 0) -> Comparison:
         )
     a, b = _requests(first, observer), _requests(second, observer)
     shared = sorted(a.keys() & b.keys())
-    is_paired = len(shared) >= 2 and len(shared) == len(a) == len(b)
+    is_paired = len(shared) >= max(2, PAIRED_SHARE * max(len(a), len(b)))
+    num_draws = min(map(len, draws))
     random = np.random.default_rng(seed)
     found = []
     for at, latency in enumerate(_NAMES):
@@ -85,12 +102,14 @@ def compare(first: Capture, second: Capture, *, seed: int = 0) -> Comparison:
             continue
         for statistic in STATISTICS:
             interval = _difference(ours, theirs, statistic, is_paired, random)
+            interval = _with_draws(interval, f"{statistic}_{latency}_ns", draws)
             found.append(
                 Difference(
                     latency, statistic, _read(ours, statistic), _read(theirs, statistic), interval
                 )
             )
-    return Comparison(observer, is_paired, (len(a), len(b)), tuple(found))
+    counts = (len(shared), len(shared)) if is_paired else (len(a), len(b))
+    return Comparison(observer, is_paired, num_draws, counts, tuple(found))
 
 
 def comparison_table(comparison: Comparison) -> ShownTable:
@@ -120,6 +139,8 @@ def comparison_table(comparison: Comparison) -> ShownTable:
             ]
         )
     how = "the same requests, resampled together" if comparison.is_paired else "requests resampled"
+    if comparison.num_draws:
+        how += f"; and {comparison.num_draws} paired draws of step model and noise"
     return ShownTable(
         "comparison",
         f"latencies as the {comparison.observer} saw them",
@@ -146,6 +167,21 @@ def comparison_answer(comparison: Comparison) -> tuple[str, ...]:
                 f"{name} is {word} ({d.statistic} {format_duration(d.first)} -> {format_duration(d.second)})"
             )
     return (f"With B, {'; '.join(parts)}.",)
+
+
+def _with_draws(interval: Interval, name: str, draws: tuple[Draws, Draws]) -> Interval:
+    """An interval that holds what the same draws of both runs differ by, too."""
+    pairs = zip(*draws, strict=False)
+    found = [b[name] - a[name] for a, b in pairs if name in a and name in b]
+    if len(found) < 2:
+        return interval
+    # Of n draws and the run at hand each order is as likely: one rank further out than plain quantiles.
+    ordered = np.sort(found)
+    rank = (len(ordered) + 1) * (1 - LEVEL) / 2 - 1
+    places = np.arange(len(ordered))
+    low, high = np.interp([rank, len(ordered) - 1 - rank], places, ordered).tolist()
+    low, high = min(low, interval.low), max(high, interval.high)
+    return Interval(interval.point, low, high, interval.level)
 
 
 def _has(capture: Capture, observer: str) -> bool:

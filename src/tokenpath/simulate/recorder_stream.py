@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,9 +35,11 @@ class StreamWriter:
     The folder must be new or empty, and appears whole or not at all.
     """
 
-    def __init__(self, folder: Path, num_requests: int) -> None:
-        """UsageError when the folder cannot be written."""
-        self._folder = Path(folder)
+    def __init__(
+        self, folder: Path, num_requests: int, request_ids: Sequence[str] | None = None
+    ) -> None:
+        """`request_ids` as the workload has them. UsageError when the folder cannot be written."""
+        self._folder, self._ids = Path(folder), request_ids
         self._num_emitted = np.zeros(num_requests, np.int64)
         self._num_rows: dict[str, int] = {}
         self._writers: dict[str, pq.ParquetWriter] = {}
@@ -69,8 +72,9 @@ class StreamWriter:
 
     def write(self, shares: ShareRows, end_ns: Int64s) -> None:
         """Append a batch of shares and their tokens."""
-        self._append("request_step", share_table(shares))
-        self._append("token", token_table(shares, end_ns, self._num_emitted))
+        self._append("request_step", share_table(shares, self._ids))
+        tokens = token_table(shares, end_ns, self._num_emitted, self._ids)
+        self._append("token", tokens)
 
     def finish(self, rows: RunRows, workload: Workload, facts: RunFacts) -> None:
         """Write the tables that are known at the end only, and let the folder appear."""

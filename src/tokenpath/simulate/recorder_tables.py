@@ -68,11 +68,11 @@ def capture_of_run(rows: RunRows, workload: Workload, facts: RunFacts, *, tokens
     """The tables of a run; `token` only where asked for, as there is a row for each."""
     tables = summary_tables(rows, workload, facts)
     if rows.shares is not None:
-        tables["request_step"] = share_table(rows.shares)
+        tables["request_step"] = share_table(rows.shares, workload.request_ids)
         if tokens:
             ends = rows.steps.end_ns[rows.shares.step]
             before = np.zeros(workload.num_requests, np.int64)
-            tables["token"] = token_table(rows.shares, ends, before)
+            tables["token"] = token_table(rows.shares, ends, before, workload.request_ids)
     return Capture(tables)
 
 
@@ -88,13 +88,13 @@ def summary_tables(rows: RunRows, workload: Workload, facts: RunFacts) -> dict[s
     }
 
 
-def share_table(shares: ShareRows) -> pa.Table:
-    """Rows of `request_step`."""
+def share_table(shares: ShareRows, ids: Sequence[str] | None = None) -> pa.Table:
+    """Rows of `request_step`; `ids` of the workload's requests, None: their numbers."""
     return build_table(
         "request_step",
         {
             "source_id": np.zeros(len(shares), np.int32),
-            "request_id": _request_ids(shares.request),
+            "request_id": _request_ids(shares.request, ids),
             "step_id": shares.step.astype(np.int32),
             "phase": dictionary((~shares.is_prefill).astype(np.int32), _PHASES[:2]),
             "num_tokens": shares.num_tokens,
@@ -105,8 +105,10 @@ def share_table(shares: ShareRows) -> pa.Table:
     )
 
 
-def token_table(shares: ShareRows, end_ns: Int64s, before: Int64s) -> pa.Table:
-    """Rows of `token`; `before` counts the tokens of each request so far, and is moved on."""
+def token_table(
+    shares: ShareRows, end_ns: Int64s, before: Int64s, ids: Sequence[str] | None = None
+) -> pa.Table:
+    """Rows of `token`; `before` counts the tokens of each request so far, and is moved on. `ids` as above."""
     repeats = shares.num_emitted
     request, at = np.repeat(shares.request, repeats), np.repeat(end_ns, repeats)
     # Tokens of one request in order: its rank among equals, found in a stable sort.
@@ -121,7 +123,7 @@ def token_table(shares: ShareRows, end_ns: Int64s, before: Int64s) -> pa.Table:
         "token",
         {
             "source_id": np.zeros(len(request), np.int32),
-            "request_id": _request_ids(request),
+            "request_id": _request_ids(request, ids),
             "observer": _constant("engine", len(request)),
             "index": index,
             "at_ns": at,
@@ -129,10 +131,12 @@ def token_table(shares: ShareRows, end_ns: Int64s, before: Int64s) -> pa.Table:
     )
 
 
-def _request_ids(requests: Int64s) -> pa.DictionaryArray:
+def _request_ids(requests: Int64s, ids: Sequence[str] | None) -> pa.DictionaryArray:
     """Ids as text; the dictionary holds those that are there, so that a batch stays small."""
     known, codes = np.unique(requests, return_inverse=True)
-    return dictionary(codes.astype(np.int32), pa.array(known).cast(pa.string()))
+    numbers = pa.array(known).cast(pa.string())
+    texts = numbers if ids is None else pa.array([ids[one] for one in known.tolist()], pa.string())
+    return dictionary(codes.astype(np.int32), texts)
 
 
 def _constant(text: str, size: int) -> pa.DictionaryArray:
@@ -270,7 +274,7 @@ def _of_stage(rows: RequestRows, workload: Workload) -> pa.Table:
     return build_table(
         "request",
         {
-            **_who(seen, "engine"),
+            **_who(seen, "engine", workload),
             "arrival_ns": mine["queued_ns"],
             "queued_ns": mine["queued_ns"],
             **{
@@ -301,7 +305,7 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     return build_table(
         "request",
         {
-            **_who(seen, "client"),
+            **_who(seen, "client", workload),
             "arrival_ns": first.queued_ns[seen] - facts.send_ns,
             **{name: _later(values[seen], facts.deliver_ns) for name, values in times.items()},
             "prompt_tokens": workload.prompt_tokens[seen],
@@ -310,10 +314,10 @@ def _of_clients(rows: RunRows, workload: Workload, facts: RunFacts) -> pa.Table:
     )
 
 
-def _who(seen: Int64s, observer: str) -> dict[str, Sized]:
+def _who(seen: Int64s, observer: str, workload: Workload) -> dict[str, Sized]:
     return {
         "source_id": np.zeros(len(seen), np.int32),
-        "request_id": _request_ids(seen),
+        "request_id": _request_ids(seen, workload.request_ids),
         "observer": _constant(observer, len(seen)),
     }
 

@@ -46,7 +46,7 @@ def workload_from_capture(
 
     Arrivals are those of the client where it was recorded, else of a gateway, else of the engine; lengths of
     whoever states them. Cached tokens say how much a request shared, not with whom: it repeats an earlier one
-    that is long enough. `closed_loop` None: a closed loop is kept as one where the source states its
+    that is long enough. Requests keep their ids. `closed_loop` None: a closed loop is kept as one where the source states its
     concurrency or where the recording shows it; True or False force it. InputError without any request whose
     lengths and arrival are known.
     """
@@ -90,6 +90,8 @@ def workload_from_capture(
     sources = capture["source"].column("path").to_pylist()
     name = str(sources[0]) if len(sources) == 1 else f"{len(sources)} files"
     workload = of_columns(name, "measured", arrival - arrival[0], pairs, content)
+    names = capture.codes("request", "request_id")[1]
+    workload = dataclasses.replace(workload, request_ids=tuple(names[code] for code in kept))
     if concurrency is not None:
         # Its arrivals are when places became free: in a closed loop they follow from the engine.
         workload = dataclasses.replace(

@@ -200,6 +200,7 @@ def _read_at_once(path: Path, header: dict[str, Any]) -> Workload | None:
         hashes=ids.to_numpy(zero_copy_only=False).astype(np.int64),
         hash_granule_tokens=header["hash_granule_tokens"],
         concurrency=header["concurrency"],
+        request_ids=None,
         **columns,
     )
 
@@ -274,6 +275,7 @@ class _Columns:
             hashes=np.array(self.ids, np.int64),
             hash_granule_tokens=header["hash_granule_tokens"],
             concurrency=concurrency,
+            request_ids=None,
             **columns,
         )
 

@@ -55,6 +55,7 @@ def select(workload: Workload, index: Int64s) -> Workload:
     after = workload.after[index]
     after = np.where(after >= 0, number[np.maximum(after, 0)], NO_REQUEST) if len(index) else after
     content = select_content(workload, index)
+    ids = workload.request_ids
     return dataclasses.replace(
         workload,
         arrival_ns=workload.arrival_ns[index],
@@ -66,6 +67,7 @@ def select(workload: Workload, index: Int64s) -> Workload:
         session=workload.session[index],
         hash_start=content.hash_start,
         hashes=content.hashes,
+        request_ids=None if ids is None else tuple(ids[place] for place in index.tolist()),
     )
 
 

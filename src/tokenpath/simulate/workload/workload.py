@@ -48,6 +48,8 @@ class Workload:
     """Tokens of one granule."""
     concurrency: int | None = None
     """Requests in flight at most; None: open loop."""
+    request_ids: tuple[str, ...] | None = None
+    """What a recording called them, each once, so that a run of them can be held against it; None: their numbers."""
 
     @property
     def num_requests(self) -> int:
