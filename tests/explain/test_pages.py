@@ -75,7 +75,9 @@ def own_nodes(scope: ast.FunctionDef | ast.Module) -> list[ast.AST]:
 
 @cache
 def trees() -> list[ast.Module]:
-    paths = sorted([*PACKAGE.glob("*.py"), *PACKAGE.glob("analyses/*.py")])
+    paths = sorted(
+        [*PACKAGE.glob("*.py"), *PACKAGE.glob("analyses/*.py"), *PACKAGE.glob("compare/*.py")]
+    )
     return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
 
 

@@ -6,6 +6,7 @@ print(result.report.answer)
 """
 
 from tokenpath.api.calibrate import Calibrated, calibrate
+from tokenpath.api.compare import Comparison, compare
 from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
@@ -24,6 +25,7 @@ from tokenpath.explain.request import WindowRequest
 
 __all__ = [
     "Calibrated",
+    "Comparison",
     "DescribedWorkload",
     "Explained",
     "FittedWorkload",
@@ -33,6 +35,7 @@ __all__ = [
     "about",
     "calibrate",
     "codes",
+    "compare",
     "compare_runs",
     "convert",
     "describe_workload",

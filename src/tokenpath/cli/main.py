@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import calibrate, convert, explain, inspect, simulate, thread, workload
+from tokenpath.cli import calibrate, compare, convert, explain, inspect, simulate, thread, workload
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -19,6 +19,7 @@ examples:
   tokenpath explain run/rank0.json.gz
   tokenpath explain run/ --html report.html
   tokenpath explain trace.json.gz --requests otel.jsonl --metrics metrics.prom
+  tokenpath compare before.json.gz --against after.json.gz
   tokenpath thread REQUEST_ID run.steps.jsonl.gz trace.json.gz
   tokenpath inspect trace.json
   tokenpath convert trace.json.gz --to capture/
@@ -39,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, simulate, thread, inspect, convert, calibrate, workload):
+    for module in (explain, compare, simulate, thread, inspect, convert, calibrate, workload):
         module.add_command(commands)
     return parser
 
