@@ -26,6 +26,7 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("elementwise", ("kernel",)),
     Entry("steady_state", ("kernel",)),
     Entry("graph_padding", ("kernel", "step")),
+    Entry("flops_funnel", ("kernel",)),
     Entry("critical_path", ("kernel",)),
 )
 """In the order in which they run; no analysis sees another's result."""
