@@ -90,6 +90,13 @@ def test_the_family_with_more_work_is_named() -> None:
     assert only(rows).place["family"] == "moe"
 
 
+def test_grids_need_not_be_known() -> None:
+    rows = program(speed=lambda rank, family: 1.3 if rank == 3 else 1.0)
+    for row in rows.kernel[::3]:
+        row["grid"] = None
+    assert only(rows).place["rank"] == "3"
+
+
 def test_ranks_may_be_permuted() -> None:
     rows = program(host_ns=late(1))
     finding = only(rows, ranks=[2, 3, 0, 1])

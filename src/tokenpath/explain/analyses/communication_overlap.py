@@ -12,6 +12,7 @@ from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.analyses.communication_calls import Calls
 from tokenpath.explain.analyses.contract import Context, Proposal
+from tokenpath.explain.analyses.stragglers_kernels import num_blocks
 from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.work import COMMUNICATION, COMPUTE, DeviceWork
 from tokenpath.replay.change import with_kernel_times
@@ -133,11 +134,7 @@ def _roles(analysis: Analysis, row: NDArray[np.int32]) -> Int64s:
     """Kernels of one number do the same: name, grid and shapes of the operator agree."""
     capture = analysis.capture
     name = capture.codes("kernel", "name")[0][row].astype(np.int64)
-    grid = capture["kernel"]["grid"].combine_chunks()
-    blocks = np.zeros(len(row), np.int64)
-    if grid.null_count < len(grid):
-        flat = grid.values.to_numpy(zero_copy_only=False).reshape(-1, 3)[grid.offset :]
-        blocks = flat[row].astype(np.int64).prod(axis=1)
+    blocks = num_blocks(capture)[row]
     shapes = np.full(len(row), -1, np.int64)
     if capture.num_rows("op"):
         op = capture.ids("kernel", "op_id")[row]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
 from tokenpath.explain.analyses.stragglers_arrivals import Arrivals, median_of_others
 from tokenpath.explain.analysis import Analysis
@@ -111,7 +112,7 @@ def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers
 
 def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
     """Compute kernels of all devices, each in the stretch before a matched collective."""
-    grid = _num_blocks(analysis)
+    grid = num_blocks(analysis.capture)
     columns: list[tuple[Int64s, ...]] = []
     for number, device in enumerate(analysis.devices):
         work = device.work
@@ -153,16 +154,17 @@ def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
     return _Kernels(families, *joined)
 
 
-def _num_blocks(analysis: Analysis) -> Int64s:
-    """Blocks of each kernel's grid; 0 where unknown."""
-    column = analysis.capture["kernel"]["grid"].combine_chunks()
+def num_blocks(capture: Capture) -> Int64s:
+    """Blocks of each kernel's grid, by row of `kernel`; 0 where unknown."""
+    column = capture["kernel"]["grid"].combine_chunks()
     num = len(column)
     if num == 0 or column.null_count == num:
         return np.zeros(num, np.int64)
-    flat = column.values.to_numpy(zero_copy_only=False).reshape(-1, 3)
-    flat = flat[column.offset : column.offset + num].astype(np.int64)
+    # The numbers of NULL rows are NULL as well, and read as NaN.
+    flat = np.nan_to_num(column.values.to_numpy(zero_copy_only=False))
+    rows = flat.reshape(-1, 3)[column.offset : column.offset + num].astype(np.int64)
     known: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return np.where(known, flat.prod(axis=1), 0)
+    return np.where(known, rows.prod(axis=1), 0)
 
 
 def _unmatched_excess(
