@@ -31,7 +31,9 @@ def test_right_code_right_place_right_loss() -> None:
     found = judge(_truth(GC), [_claim("gc-pause", loss_ns=90, thread="7/7")])
     assert (found.top1, found.top3, found.place) == (True, True, True)
     assert found.loss_error == pytest.approx(0.1)
-    assert found.is_counted and found.false_alarm is None and found.decoy_first is None
+    assert found.is_counted
+    assert found.false_alarm is None
+    assert found.decoy_first is None
 
 
 def test_right_code_wrong_place() -> None:
@@ -72,7 +74,8 @@ def test_without_a_fault_only_large_costs_are_alarms() -> None:
     small = judge(_truth(), [_claim("launch-bound", share=0.019)])
     large = judge(_truth(), [_claim("no-work", share=0.001), _claim("launch-bound", share=0.021)])
     assert (small.false_alarm, large.false_alarm) == (False, True)
-    assert small.top1 is None and small.is_counted
+    assert small.top1 is None
+    assert small.is_counted
 
 
 def test_a_decoy_that_is_ranked_first() -> None:

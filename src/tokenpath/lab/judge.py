@@ -123,7 +123,7 @@ def _first_right(claims: Sequence[Claim], kind: FaultKind, fault: InjectedFault)
     """The first claim with a right code; among equals, one that also names the right place."""
     right = [claim for claim in claims if claim.code in kind.codes]
     placed = [claim for claim in right if _is_there(claim, kind, fault)]
-    return (placed or right or [None])[0]
+    return next(iter(placed or right), None)
 
 
 def _is_there(claim: Claim, kind: FaultKind, fault: InjectedFault) -> bool:
