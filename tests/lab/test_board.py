@@ -60,7 +60,7 @@ def test_the_interval_is_wilsons() -> None:
     interval = Rate(10, 10).interval
     assert interval is not None
     assert interval[0] == pytest.approx(1 / (1 + 1.959964**2 / 10))
-    assert interval[1] == 1.0
+    assert interval[1] == pytest.approx(1.0)
     assert Rate(0, 0).share is None
 
 

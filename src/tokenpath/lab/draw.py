@@ -5,9 +5,10 @@ So any place can be computed again by itself, on any machine, in any order.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tokenpath.core.errors import UsageError
 from tokenpath.lab.truth import World, load_fault_kinds
@@ -50,7 +51,7 @@ def draw(
             allowed=", ".join(known),
             next_step="tokenpath lab list",
         )
-    dice = random.Random(f"{board_seed}:{place}")
+    dice = np.random.default_rng((abs(board_seed), place))
     kinds = [kind] if kind else [key for key, entry in known.items() if entry.world in worlds]
     first = kinds[place % len(kinds)]
     world = known[first].world
@@ -60,11 +61,11 @@ def draw(
         chosen = []
     elif kind is None and what < NONE_SHARE + TWO_SHARE:
         others = [key for key in kinds if known[key].world == world and key != first]
-        chosen.append(dice.choice(others))
+        chosen.append(others[dice.integers(len(others))])
     return Spec(
-        seed=dice.getrandbits(48),
+        seed=int(dice.integers(1 << 48)),
         world=world,
         kinds=tuple(chosen),
-        levels=tuple(dice.randrange(NUM_LEVELS) for _ in chosen),
-        has_decoy=dice.random() < DECOY_SHARE,
+        levels=tuple(int(dice.integers(NUM_LEVELS)) for _ in chosen),
+        has_decoy=bool(dice.random() < DECOY_SHARE),
     )
