@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tokenpath.cli.arguments import add_input, parse_columns, parse_range, progress_bar, write_text
@@ -23,6 +24,7 @@ examples:
   tokenpath explain t.json.gz --requests otel.jsonl --metrics metrics.prom --bench result.json
   tokenpath explain t.json --html report.html         one self-contained page
   tokenpath explain t.json --fail-on 'launch-bound>5%' --fail-on 'idle>10%'
+  tokenpath explain t.json --what-if graphs --what-if 'scale family=gemm 0.5'
   tokenpath explain --about launch-bound              what a finding means
 
 the same in Python: tokenpath.api.explain
@@ -63,6 +65,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="USD",
         help="price of one device: losses in money too",
     )
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="CHANGE",
+        help="replay the run with a change, and all of them together: 'scale family=gemm 0.5', "
+        "'remove sync', 'hide communication', 'graphs', 'gpu h200-sxm-141gb' ... (docs/replay.md)",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--details", action="store_true", help="with all tables")
     output.add_argument("--json", action="store_true", help="as JSON (docs/report-json.md)")
@@ -98,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = parse_columns(arguments.columns)
     from tokenpath.api import explain
 
-    options = _options(arguments.usd_per_gpu_hour)
+    options = _options(arguments.usd_per_gpu_hour, arguments.what_if)
     with progress_bar() as progress:
         result = explain(
             paths,
@@ -131,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _options(usd_per_gpu_hour: float | None) -> Options:
+def _options(usd_per_gpu_hour: float | None, what_ifs: Sequence[str]) -> Options:
     from tokenpath.explain.analyses.contract import Options
 
     if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < math.inf:
@@ -140,7 +150,13 @@ def _options(usd_per_gpu_hour: float | None) -> Options:
             where="--usd-per-gpu-hour",
             allowed="a number above 0",
         )
-    return Options(usd_per_gpu_hour)
+    if what_ifs:
+        # Before the trace is read: a typing mistake should not cost that time.
+        from tokenpath.replay.grammar import parse_what_if
+
+        for text in what_ifs:
+            parse_what_if(text)
+    return Options(usd_per_gpu_hour, tuple(what_ifs))
 
 
 def _window(arguments: argparse.Namespace) -> WindowRequest:

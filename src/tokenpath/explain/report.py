@@ -14,6 +14,7 @@ from tokenpath.explain.analyses.contract import Context, Options, Result
 from tokenpath.explain.analyses.registry import run_all
 from tokenpath.explain.analysis import Analysis, analyse
 from tokenpath.explain.answer import answer
+from tokenpath.explain.asked import asked_what_ifs
 from tokenpath.explain.causes import CAUSES, Group
 from tokenpath.explain.exposure_findings import exposure_findings
 from tokenpath.explain.findings import (
@@ -45,13 +46,16 @@ def explain(
 ) -> tuple[Report, Analysis]:
     """Explain a linked capture; the analysis is what the report was written from.
 
-    UsageError when the requested window does not exist.
+    UsageError when the requested window does not exist, or for a what-if that cannot be replayed.
     """
     analysis = analyse(profiled_steps_only(capture), request or WindowRequest())
     status = capture_status(capture)
     context = Context(capture, analysis, status, options or Options())
     result = run_all(context)
     report = build_report(analysis, result, context.replay)
+    if context.options.what_ifs:
+        asked = asked_what_ifs(capture, context.replay, context.options.what_ifs)
+        report = replace(report, tables=[asked, *report.tables])
     return with_serving(report, analysis, capture, result), analysis
 
 

@@ -23,6 +23,8 @@ class Options:
 
     usd_per_gpu_hour: float | None = None
     """Price of one device for an hour; None leaves money out."""
+    what_ifs: Sequence[str] = ()
+    """Changes to replay, as `--what-if` takes them (docs/replay.md)."""
 
 
 @dataclass(frozen=True)
