@@ -210,7 +210,9 @@ def _intervals(
     seed: int,
     notify: Callable[[str], None] | None,
 ) -> tuple[dict[str, Interval], tuple[Mapping[str, float], ...]]:
-    from tokenpath.simulate.calibrate.intervals import predict
+    import numpy as np
+
+    from tokenpath.simulate.calibrate.intervals import draw_curve, predict
     from tokenpath.simulate.summary import summarise
 
     found: list[Mapping[str, float]] = []
@@ -219,7 +221,14 @@ def _intervals(
         if notify is not None:
             notify(f"intervals: run {len(found) + 1} of {num_draws + 1}")
         drawn = workload if redraw is None or of_seed == seed else redraw(of_seed)
-        ran = deployed.run(drawn, curve, detail="step", stops_on_overload=False)
+        decode = deployed.decode
+        decode_curve = None
+        if found and decode is not None and decode.step_model is not deployed.step_model:
+            random = np.random.default_rng((seed, len(found)))
+            decode_curve = draw_curve(decode.step_model, random)
+        ran = deployed.run(
+            drawn, curve, decode_curve=decode_curve, detail="step", stops_on_overload=False
+        )
         summary = summarise(ran.capture, deployed.scenario.slo, observer=_observer(ran.capture))
         found.append({} if summary is None else summary.flat())
         return found[-1]

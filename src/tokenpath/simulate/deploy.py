@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -75,36 +76,42 @@ class Deployed:
     """Longest request of the workload, prompt and output."""
     num_runs: int = 1
     """How many runs there will be."""
+    decode: Deployed | None = None
+    """Replicas that only decode; None: all do both."""
 
     @property
     def num_gpus(self) -> int:
         """Devices of all replicas."""
         at = self.scenario
-        return at.tp * at.pp * at.dp * (at.replicas + at.decode_replicas + at.late_replicas)
+        own = at.tp * at.pp * at.dp * (at.replicas + at.late_replicas)
+        return own if self.decode is None else own + self.decode.num_gpus
 
     def run(
         self,
         workload: Workload,
         curve: StepCurve | None = None,
         *,
+        decode_curve: StepCurve | None = None,
         detail: str = "request",
         sink: ShareSink | None = None,
         stops_on_overload: bool = True,
     ) -> Ran:
-        """Run a workload; `curve` None: the step model's own."""
+        """Run a workload; `curve` None: the step model's own. `decode_curve`: of decode replicas with another model."""
         at = self.scenario
         send_ns, deliver_ns = self._frontend(workload)
         round_trip_ns = send_ns + deliver_ns
         late = [self.cold_start().total_ns] * at.late_replicas if at.late_replicas else []
-        first = [self._replica_settings(ready_ns) for ready_ns in [0] * at.replicas + late]
-        second = [self._replica_settings(0)] * at.decode_replicas
-        own = self._with_noise(curve or self.step_model.curve)
-        if second:
+        ready = [0] * at.replicas + late
+        own = curve or self.step_model.curve
+        decode = self.decode
+        if decode is not None:
+            shared = curve if decode.step_model is self.step_model else None
+            theirs = decode_curve or shared or decode.step_model.curve
             simulated = simulate_disaggregated(
                 workload,
-                [self._replica(own, settings) for settings in first],
-                [self._replica(own, settings) for settings in second],
-                self._transfer(),
+                self.make_replicas(own, ready),
+                decode.make_replicas(theirs, [0] * decode.scenario.replicas),
+                self._transfer(decode),
                 prefill_router=self._router(),
                 decode_router=self._router(),
                 round_trip_ns=round_trip_ns,
@@ -116,8 +123,8 @@ class Deployed:
             simulated = simulate_vllm(
                 workload,
                 self._engine_settings(),
-                own,
-                first,
+                self._with_noise(own),
+                [self._replica_settings(ready_ns) for ready_ns in ready],
                 self._router(),
                 round_trip_ns=round_trip_ns,
                 detail=detail,
@@ -128,15 +135,16 @@ class Deployed:
         else:
             simulated = simulate_workload(
                 workload,
-                [self._replica(own, settings) for settings in first],
+                self.make_replicas(own, ready),
                 self._router(),
                 round_trip_ns=round_trip_ns,
                 detail=detail,
                 sink=sink,
                 stops_on_overload=stops_on_overload,
             )
-        usable = make_scheduler(self._engine_settings()).num_usable_blocks
-        blocks = [usable] * (at.dp * (len(first) + len(second)))
+        blocks = self.usable_blocks(len(ready))
+        if decode is not None:
+            blocks += decode.usable_blocks(decode.scenario.replicas)
         facts = RunFacts(
             name=workload.name,
             engine=at.engine,
@@ -160,11 +168,18 @@ class Deployed:
         """Everything that was set or resolved, as text by name."""
         at = self.scenario
         plain = {f.name: getattr(at, f.name) for f in fields(at)}
-        for section in ("engine_settings", "cluster", "slo"):
+        for section in ("engine_settings", "decode_settings", "cluster", "slo"):
             del plain[section]
         found = {name: str(value) for name, value in plain.items() if value is not None}
         found |= {name: str(value) for name, value in at.engine_settings.items()}
         found |= at.cluster.values()
+        if self.decode is not None:
+            theirs = dict(pair.split("=", 1) for pair in at.decode_settings)
+            theirs |= {
+                "num_blocks": str(self.decode.num_blocks),
+                "step_model": self.decode.step_model.origin,
+            }
+            found |= {f"decode.{name}": value for name, value in theirs.items()}
         return found | {"num_blocks": str(self.num_blocks), "step_model": self.step_model.origin}
 
     def _with_noise(self, curve: StepCurve) -> StepCurve:
@@ -196,21 +211,30 @@ class Deployed:
         in_flight = max(at.pp, 2 if self._looks_ahead else 1)
         return ReplicaSettings(steps_in_flight=in_flight, num_stages=at.pp, ready_ns=ready_ns)
 
-    def _replica(self, curve: StepCurve, settings: ReplicaSettings) -> Replica:
-        at = self.scenario
-        return Replica(
-            [make_scheduler(self._engine_settings()) for _ in range(at.dp)],
-            curve,
-            settings,
-            tiers=self._tiers(),
-            speculation=at.cluster.make_speculation(),
-        )
+    def make_replicas(self, curve: StepCurve, ready_ns: Sequence[int]) -> list[Replica]:
+        """New replicas, one for each time from which on it takes requests."""
+        at, noisy = self.scenario, self._with_noise(curve)
+        return [
+            Replica(
+                [make_scheduler(self._engine_settings()) for _ in range(at.dp)],
+                noisy,
+                self._replica_settings(one),
+                tiers=self._tiers(),
+                speculation=at.cluster.make_speculation(),
+            )
+            for one in ready_ns
+        ]
+
+    def usable_blocks(self, num_replicas: int) -> list[int]:
+        """KV blocks of each scheduler of so many replicas."""
+        usable = make_scheduler(self._engine_settings()).num_usable_blocks
+        return [usable] * (self.scenario.dp * num_replicas)
 
     def _tiers(self) -> TierSettings | None:
         cluster = self.scenario.cluster
         if cluster.tiers.host_bytes == 0 and cluster.tiers.disk_bytes == 0:
             return None
-        at = self._known_deployment("tiers.host_bytes")
+        at = self.known_deployment("tiers.host_bytes")
         return cluster.make_tiers(at.kv_bytes_per_token() * at.num_ranks)
 
     def _engine_settings(self) -> Any:
@@ -229,14 +253,20 @@ class Deployed:
     def _router(self) -> Router:
         return make_router(self.scenario.cluster.router)
 
-    def _transfer(self) -> TransferSettings:
-        at = self._known_deployment("decode_replicas")
-        per_token = at.kv_bytes_per_token()
-        return self.scenario.cluster.make_transfer(
-            lambda num_tokens: per_token * num_tokens, at.hardware
-        )
+    def _transfer(self, decode: Deployed) -> TransferSettings:
+        cluster = self.scenario.cluster
+        per_token = cluster.transfer.kv_bytes_per_token
+        if per_token is None:
+            sides = (self, decode)
+            where = "decode_replicas, or transfer.kv_bytes_per_token"
+            # Each rank has a port; the one with most to send or to take is what a transfer waits for.
+            per_token = max(one.known_deployment(where).kv_bytes_per_token() for one in sides)
+        known: float = per_token
+        hardware = None if self.deployment is None else self.deployment.hardware
+        return cluster.make_transfer(lambda tokens: known * tokens, hardware, self.scenario.engine)
 
-    def _known_deployment(self, where: str) -> Deployment:
+    def known_deployment(self, where: str) -> Deployment:
+        """Model, part and layout; UsageError, saying `where` they are needed, where none were named."""
         if self.deployment is None:
             raise UsageError(
                 "the KV bytes of a token are not known",
@@ -267,11 +297,12 @@ def deploy(
     workload: Workload,
     step_model: StepModel | None = None,
     *,
+    decode_model: StepModel | None = None,
     num_runs: int = 1,
 ) -> Deployed:
     """Make a scenario ready for workloads no longer than this one.
 
-    `step_model` None: physics. Raises UsageError or InputError for what cannot be: unknown names, a layout
+    `step_model` None: physics; `decode_model` None: physics too, or the same model. Raises UsageError or InputError for what cannot be: unknown names, a layout
     that does not divide, a model that does not fit, naming the limit and the nearest value that works.
     """
     if workload.num_requests == 0:
@@ -315,8 +346,13 @@ def deploy(
         chosen = physics_model(at)
     if chosen is None:
         raise UsageError("no step model", next_step="name a model and a GPU, or a step model")
+    decode = None
+    if scenario.decode_replicas:
+        decode = deploy(scenario.of_decode, workload, decode_model or step_model)
+        if decode_model is None and decode.deployment == at:
+            decode = replace(decode, step_model=chosen)
     limits = max_tokens, max_seqs, longest
-    return Deployed(scenario, at, chosen, memory, num_blocks, *limits, num_runs)
+    return Deployed(scenario, at, chosen, memory, num_blocks, *limits, num_runs, decode)
 
 
 def find_gpu(name: str) -> Hardware:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -21,7 +21,9 @@ from tokenpath.simulate.engines import settings_class
 from tokenpath.simulate.settings import Settings
 from tokenpath.simulate.summary import Slo
 
-_SECTIONS = ("engine_settings", "cluster", "slo")
+_SECTIONS = ("engine_settings", "decode_settings", "cluster", "slo")
+_DECODE = "decode."
+_NOT_OF_DECODE = ("engine", "replicas", "decode_replicas", "late_replicas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Scenario:
     themselves."""
     engine_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the engine by its own names, typed."""
+    decode_settings: Sequence[str] = ()
+    """`key=value` in which decode replicas differ from those of prefill: `--set decode.KEY=VALUE`."""
     cluster: Settings = field(default_factory=Settings)
     """What is around the engines, by dotted name: `router.policy`, `transfer.link`, `tiers.host_bytes`, ..."""
     slo: Slo = field(default_factory=Slo)
@@ -82,6 +86,18 @@ class Scenario:
                 )
         settings_class(self.engine)
 
+    @property
+    def of_decode(self) -> Scenario:
+        """The decode replicas as a deployment of their own."""
+        alone = replace(
+            self,
+            replicas=self.decode_replicas,
+            decode_replicas=0,
+            late_replicas=0,
+            decode_settings=(),
+        )
+        return with_settings(alone, self.decode_settings)
+
 
 def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
     """The scenario with `key=value` texts applied, in order; UsageError for a name or value that is none."""
@@ -91,6 +107,9 @@ def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
             raise UsageError(
                 f"{pair!r} is no setting", where="--set", allowed="key=value, e.g. tp=2"
             )
+        if name.startswith(_DECODE):
+            scenario = _with_decode(scenario, name.removeprefix(_DECODE), text)
+            continue
         if "." in name:
             scenario = replace(scenario, cluster=scenario.cluster.with_values([pair]))
             continue
@@ -111,6 +130,19 @@ def with_settings(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
                 next_step=f"nearest: {', '.join(near)}" if near else None,
             )
     return scenario
+
+
+def _with_decode(scenario: Scenario, name: str, text: str) -> Scenario:
+    """The scenario with a setting of its decode replicas alone."""
+    if "." in name or name in _NOT_OF_DECODE:
+        raise UsageError(
+            f"decode replicas have no {name!r} of their own",
+            where="--set",
+            allowed="decode.KEY=VALUE with settings of a replica: tp, gpu, num_blocks, max_num_seqs, ...",
+        )
+    pair = f"{name}={text}"
+    with_settings(replace(scenario, decode_settings=()), [pair])
+    return replace(scenario, decode_settings=(*scenario.decode_settings, pair))
 
 
 _RECORDED = {"chunked_prefill": "enable_chunked_prefill", "prefix_caching": "enable_prefix_caching"}

@@ -21,7 +21,7 @@ from tokenpath.simulate.cold_start import ColdStartSettings
 from tokenpath.simulate.router import RouterSettings
 from tokenpath.simulate.speculation import Acceptance, SpeculationSettings
 from tokenpath.simulate.tiers import Tier, TierSettings
-from tokenpath.simulate.transfer import LATENCY_NS, Link, TransferSettings, find_link
+from tokenpath.simulate.transfer import ANSWERS, LATENCY_NS, Link, TransferSettings, find_link
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class TransferSection:
     """Measured rate of a port of the link; None: its line rate."""
     latency_ns: int = LATENCY_NS
     """What a transfer takes beside its bytes."""
-    answered_by: str = "transfer"
-    """Who emits the first token, see `transfer.ANSWERED_BY`."""
+    answered_by: str | None = None
+    """Who emits the first token, see `transfer.ANSWERED_BY`; None: as the engine does (`transfer.ANSWERS`)."""
+    kv_bytes_per_token: float | None = None
+    """KV bytes of a token that one port carries; None: those of the model on the rank that has most of it."""
     sent_before_end: float = 0.0
     """Share of the KV that is sent while the prefill goes on."""
     decode_queue_limit: int | None = None
@@ -211,16 +213,20 @@ class Settings:
         return TierSettings(tuple(tiers), kv_bytes_per_token, mine.is_layerwise, mine.min_tokens)
 
     def make_transfer(
-        self, kv_bytes: Callable[[int], float], hardware: Hardware | None = None
+        self,
+        kv_bytes: Callable[[int], float],
+        hardware: Hardware | None = None,
+        engine: str | None = None,
     ) -> TransferSettings:
-        """What prefill and decode replicas are joined with."""
+        """What prefill and decode replicas are joined with; `engine` says who answers where nobody did."""
         mine = self.transfer
         if mine.bytes_per_s is None:
             link = find_link(mine.link, hardware, mine.latency_ns)
         else:
             link = Link(mine.link, mine.bytes_per_s, mine.latency_ns)
+        answered_by = mine.answered_by or ANSWERS.get(engine or "", "transfer")
         return TransferSettings(
-            link, kv_bytes, mine.answered_by, mine.sent_before_end, mine.decode_queue_limit
+            link, kv_bytes, answered_by, mine.sent_before_end, mine.decode_queue_limit
         )
 
 

@@ -268,21 +268,33 @@ def _load(capture: Capture, duration_ns: int) -> _Load:
     own = np.flatnonzero(codes == names.index("scheduler")) if "scheduler" in names else codes[:0]
     if not len(own):
         return _Load()
-    length = (capture.int64("step", "end_ns") - capture.int64("step", "start_ns"))[own]
+    start, end = (capture.int64("step", f"{edge}_ns")[own] for edge in ("start", "end"))
+    length = end - start
     used = capture.int64("step", "kv_used_blocks", NO_ID)[own]
     total = capture.int64("step", "kv_total_blocks", NO_ID)[own]
     running = capture.int64("step", "num_running", NO_ID)[own]
     queued = capture.int64("step", "num_queued", NO_ID)[own]
     has_kv, has_running = (used >= 0) & (total > 0), running >= 0
     share = used[has_kv] / total[has_kv]
-    num_engines = len(np.unique(capture.ids("step", "engine_id")[own]))
+    engine = capture.ids("step", "engine_id")[own]
+    num_engines, busy_ns = len(np.unique(engine)), _busy_ns(start, end, engine)
     return _Load(
         mean_kv=_weighted(share, length[has_kv]),
         max_kv=float(share.max()) if len(share) else None,
         mean_running=_weighted(running[has_running], length[has_running]),
         max_queued=int(queued.max()) if (queued >= 0).any() else None,
-        utilisation=float(length.sum()) / duration_ns / num_engines if duration_ns > 0 else None,
+        utilisation=busy_ns / duration_ns / num_engines if duration_ns > 0 else None,
     )
+
+
+def _busy_ns(start: Int64s, end: Int64s, engine: NDArray[np.generic]) -> int:
+    """Time in steps, summed over engines; a step that is decided while another runs overlaps it."""
+    order = np.lexsort((end, engine))
+    first, last, own = start[order], end[order], engine[order]
+    begin = first.copy()
+    follows = own[1:] == own[:-1]
+    begin[1:] = np.where(follows, np.maximum(first[1:], last[:-1]), first[1:])
+    return int((last - begin).sum())
 
 
 def _weighted(values: NDArray[np.generic], weights: Int64s) -> float | None:

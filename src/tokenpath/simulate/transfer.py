@@ -24,6 +24,9 @@ ANSWERED_BY = ("prefill", "transfer", "decode")
 decode instance (SGLang, TensorRT-LLM); `decode`: the decode instance computes the prompt's last token again
 and emits the first token itself (vLLM with a KV connector)."""
 
+ANSWERS = {"vllm": "decode", "sglang": "transfer", "trtllm": "transfer"}
+"""By engine. vLLM's proxy asks the prefill instance for one token and drops it."""
+
 LINE_RATES: dict[str, float] = {
     "pcie3-x16": 15.754e9,
     "pcie4-x16": 31.508e9,
