@@ -15,6 +15,7 @@ from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.units import format_duration
 from tokenpath.explain.analyses.contract import Context, Proposal, Result
+from tokenpath.explain.analyses.kernel_roofline_claims import function_of
 from tokenpath.explain.analyses.kernel_roofline_shapes import read_tensors
 from tokenpath.explain.work import COMPUTE, DeviceWork
 from tokenpath.replay.change import KernelChange, WhatIf
@@ -294,7 +295,7 @@ def _layout(
                 for name in by_time[:5]
             ]
         },
-        place={"family": "copy", "kernel": by_time[0]} | _op_of(capture, worst[0][1]),
+        place={"family": "copy", "kernel": function_of(by_time[0])} | _op_of(capture, worst[0][1]),
         confidence=0.7,
         effort="code",
     )

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from tokenpath.core.finding import Evidence, Finding, Kind
+from tokenpath.core.kernel_words import split_name
 from tokenpath.core.units import format_duration
 from tokenpath.explain.analyses.contract import Context, Proposal
 from tokenpath.explain.analyses.kernel_roofline_work import Group
@@ -123,7 +124,7 @@ def _finding(context: Context, code: str, sentence: str, items: Sequence[Claim])
     excess = sum(item.excess_ns for item in items)
     count = sum(item.group.count for item in items)
     worst = items[0]
-    place = {"family": worst.group.family, "kernel": worst.group.name}
+    place = {"family": worst.group.family, "kernel": function_of(worst.group.name)}
     devices = {item.group.device for item in items}
     if len(devices) == 1 and len(labels) > 1:
         place |= place_of_device(context, worst.group.device)
@@ -161,6 +162,11 @@ def _what_if(code: str, items: Sequence[Claim]) -> WhatIf:
     )
     new = (measured * np.clip(keep, 0.0, 1.0)).astype(np.int64)
     return with_kernel_times(f"without {code}", rows, measured, new)
+
+
+def function_of(kernel: str) -> str:
+    """The function in a kernel's name, without template arguments and parameters, at most 80 characters."""
+    return split_name(kernel).head[:80] or kernel[:80]
 
 
 def place_of_device(context: Context, device: int) -> dict[str, str]:
