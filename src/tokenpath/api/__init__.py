@@ -10,6 +10,7 @@ from tokenpath.api.compare import Comparison, compare
 from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
+from tokenpath.api.lab import LabRequest, generate_lab, score_folder, score_lab
 from tokenpath.api.load import load
 from tokenpath.api.simulate import SimulatedRun, compare_runs, simulate, simulate_from
 from tokenpath.api.thread import Threaded, thread
@@ -29,6 +30,7 @@ __all__ = [
     "DescribedWorkload",
     "Explained",
     "FittedWorkload",
+    "LabRequest",
     "SimulatedRun",
     "Threaded",
     "WindowRequest",
@@ -41,8 +43,11 @@ __all__ = [
     "describe_workload",
     "explain",
     "fit_workload",
+    "generate_lab",
     "inspect",
     "load",
+    "score_folder",
+    "score_lab",
     "simulate",
     "simulate_from",
     "thread",

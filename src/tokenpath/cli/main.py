@@ -8,7 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from tokenpath import __version__
-from tokenpath.cli import calibrate, compare, convert, explain, inspect, simulate, thread, workload
+from tokenpath.cli import (
+    calibrate,
+    compare,
+    convert,
+    explain,
+    inspect,
+    lab,
+    simulate,
+    thread,
+    workload,
+)
 from tokenpath.core.errors import TokenpathError
 
 EXIT_OK, EXIT_FAILED_CHECK, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -40,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokenpath {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (explain, compare, simulate, thread, inspect, convert, calibrate, workload):
+    for module in (explain, compare, simulate, thread, inspect, convert, calibrate, workload, lab):
         module.add_command(commands)
     return parser
 
