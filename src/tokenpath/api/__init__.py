@@ -10,7 +10,7 @@ from tokenpath.api.compare import Comparison, compare
 from tokenpath.api.convert import convert
 from tokenpath.api.explain import Explained, explain
 from tokenpath.api.inspect import inspect
-from tokenpath.api.lab import LabRequest, generate_lab, score_folder, score_lab
+from tokenpath.api.lab import LabRequest, generate_lab, lab, score_folder
 from tokenpath.api.load import load
 from tokenpath.api.simulate import SimulatedRun, compare_runs, simulate, simulate_from
 from tokenpath.api.thread import Threaded, thread
@@ -45,9 +45,9 @@ __all__ = [
     "fit_workload",
     "generate_lab",
     "inspect",
+    "lab",
     "load",
     "score_folder",
-    "score_lab",
     "simulate",
     "simulate_from",
     "thread",

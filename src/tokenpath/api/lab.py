@@ -89,7 +89,7 @@ def judge_scenario(folder: Path, truth: Truth) -> Judgement:
     return judge(truth, claims_of(json.loads(report_json.render(report))))
 
 
-def score_lab(
+def lab(
     request: LabRequest,
     *,
     jobs: int = 1,

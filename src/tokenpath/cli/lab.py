@@ -26,7 +26,7 @@ examples:
   tokenpath lab score --scenarios 2000 --seed 7 --jobs 2 --resume scores.jsonl
   tokenpath lab score --scenarios 50 --kind host-gc --json
 
-the same in Python: tokenpath.api.generate_lab, score_lab (docs/lab.md)
+the same in Python: tokenpath.api.generate_lab, lab (docs/lab.md)
 """
 
 
@@ -108,7 +108,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def run_generate(arguments: argparse.Namespace) -> int:
     """Write scenarios."""
-    from tokenpath.api.lab import generate_lab
+    from tokenpath.api import generate_lab
 
     with _progress("writing") as progress:
         truths = generate_lab(
@@ -120,7 +120,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 def run_score(arguments: argparse.Namespace) -> int:
     """Diagnose and judge."""
-    from tokenpath.api.lab import score_folder, score_lab
+    from tokenpath.api import lab, score_folder
 
     if (arguments.folder is None) == (arguments.scenarios is None):
         raise UsageError(
@@ -134,7 +134,7 @@ def run_score(arguments: argparse.Namespace) -> int:
     else:
         resume = None if arguments.resume is None else Path(arguments.resume)
         with _progress("scenarios") as progress:
-            judgements = score_lab(
+            judgements = lab(
                 _request(arguments), jobs=arguments.jobs, resume=resume, progress=progress
             )
     if arguments.json:
