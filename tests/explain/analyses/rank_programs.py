@@ -128,7 +128,11 @@ OWN = ("stragglers", "communication")
 
 def report(rows: Rows, **more: Any) -> Report:
     """What the analyses of ranks and communication say about it."""
-    made = capture(rows, **more)
+    return report_of(capture(rows, **more), OWN)
+
+
+def report_of(made: Capture, modules: Sequence[str]) -> Report:
+    """The report with these analyses alone."""
     analysis = analyse(made, WindowRequest())
     context = Context(made, analysis, Status.SYNTHETIC)
-    return build_report(analysis, run_all(context, [e for e in ANALYSES if e.module in OWN]))
+    return build_report(analysis, run_all(context, [e for e in ANALYSES if e.module in modules]))

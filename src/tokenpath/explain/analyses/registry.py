@@ -22,6 +22,7 @@ class Entry:
 ANALYSES: tuple[Entry, ...] = (
     Entry("stragglers", ("kernel", "collective")),
     Entry("communication", ("kernel",)),
+    Entry("hang", ("collective",)),
     Entry("kernel_roofline", ("kernel",)),
     Entry("elementwise", ("kernel",)),
     Entry("steady_state", ("kernel",)),
