@@ -14,8 +14,9 @@ from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.core.units import format_percent
 from tokenpath.explain.analyses.kernel_roofline_attainable import FLOOR_NS, limiter
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim
+from tokenpath.explain.analyses.kernel_roofline_costs import step_sums
 from tokenpath.explain.analyses.kernel_roofline_shapes import ATTENTION
-from tokenpath.explain.analyses.kernel_roofline_work import Group, step_sums
+from tokenpath.explain.analyses.kernel_roofline_work import Group
 
 Floats = NDArray[np.float64]
 Int64s = NDArray[np.int64]

@@ -145,6 +145,8 @@ def _judge(groups: Sequence[Group], at: int, attainable: float | None) -> tuple[
         return "tail-wave", claim
     if attainable is None or group.quiet_ns < SLOW_RATIO * attainable:
         return None
+    if group.op is not None and not group.op.is_exact:
+        return None
     excess = int((group.quiet_ns - attainable) * group.count)
     times = f"{group.quiet_ns / attainable:.1f} times what its shapes allow"
     if room is not None and _is_low(groups, group, room):

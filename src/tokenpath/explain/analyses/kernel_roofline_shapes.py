@@ -68,7 +68,7 @@ class OpCost:
     tiles: Shape | None = None
     """(batch, m, n, k) of a matrix product; None for everything else."""
     is_exact: bool = True
-    """False where masks make `cost` an upper bound."""
+    """False where masks make `cost` an upper bound, or a list of tensors hides their type."""
 
 
 def op_cost(name: str, shapes: str, dtypes: str | None) -> OpCost | None:
@@ -233,7 +233,7 @@ def _batch_norm_backward(tensors: Sequence[Tensor]) -> OpCost | None:
 
 def _cat(tensors: Sequence[Tensor]) -> OpCost | None:
     total = sum(tensor.bytes for tensor in tensors)
-    return OpCost(Cost(0.0, total, total), None, STREAMING)
+    return OpCost(Cost(0.0, total, total), None, STREAMING, is_exact=False)
 
 
 def _embedding(tensors: Sequence[Tensor]) -> OpCost | None:
