@@ -192,7 +192,18 @@ def _maker(finding: Finding, proposed: Mapping[FindingKey, Proposal]) -> _Make |
     if found is not None:
         proposal = found
         return lambda _: proposal.what_if()
+    if finding.code in _OF_PLACE:
+        return lambda scene: _catching_up(scene, finding.place)
     return _BY_CODE.get(finding.code)
+
+
+def _catching_up(scene: Scene, place: Mapping[str, str]) -> WhatIf:
+    devices = [
+        device.work.device_id
+        for device in scene.analysis.devices
+        if device.work.label == place.get("device")
+    ]
+    return WhatIf(f"{place.get('device', 'the rank')} level with the others", catching_up=devices)
 
 
 def _launch_bound(scene: Scene) -> WhatIf:
@@ -272,8 +283,12 @@ _BY_CODE: Mapping[str, _Make] = {
         scene, "communication", "communication beside compute"
     ),
     "exposed-copy": lambda scene: _hidden(scene, "memcpy", "copies beside compute"),
+    "rank-imbalance": lambda _: WhatIf("work balanced over ranks", is_balanced=True),
 }
 """The change that fixes a finding of a code, for findings that come without one."""
+
+_OF_PLACE = frozenset({"straggler", "slow-device"})
+"""Codes whose fix brings the device that the finding names level with the others."""
 
 _OTHERWISE: Mapping[str, _Make] = {
     "launch-bound": lambda scene: _late_host(

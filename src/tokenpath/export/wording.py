@@ -70,11 +70,15 @@ def gain(finding: Finding) -> str:
 
 
 def explained(finding: Finding) -> str:
-    """The time that the gain is a part of, and its share; empty for a finding without one."""
+    """The time that the gain is a part of, and its share; empty for a finding without one.
+
+    A fix may bring more than the time it was seen by: what waited for that time moves up too.
+    """
     if finding.duration_ns is None:
         return ""
     scale = duration_scale(abs(finding.duration_ns))
-    text = f"of {scale.write(finding.duration_ns)} {scale.unit}"
+    relation = "of" if (finding.gain_ns or 0) <= finding.duration_ns else "beyond its"
+    text = f"{relation} {scale.write(finding.duration_ns)} {scale.unit}"
     return text if finding.share is None else f"{text} ({percent(finding.share, 1)} %)"
 
 

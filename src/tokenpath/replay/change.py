@@ -59,7 +59,9 @@ class WhatIf:
     """Rows of `kernel` that start at once when what they are ordered behind is over: no launch latency,
     hand-over or unexplained delay."""
     is_balanced: bool = False
-    """Whether every rank takes the mean time of all ranks between two matched collectives."""
+    """Whether no rank takes longer than the mean of all ranks between two matched collectives."""
+    catching_up: Sequence[int] = ()
+    """Rows of `device` that take no longer there than the median of the other ranks."""
 
 
 def joined(label: str, what_ifs: Sequence[WhatIf]) -> WhatIf:
@@ -72,6 +74,7 @@ def joined(label: str, what_ifs: Sequence[WhatIf]) -> WhatIf:
         [rows for item in what_ifs for rows in item.hidden],
         [rows for item in what_ifs for rows in item.prompt],
         any(item.is_balanced for item in what_ifs),
+        sorted({device for item in what_ifs for device in item.catching_up}),
     )
 
 

@@ -12,22 +12,24 @@ from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
 from tokenpath.replay.edges import EdgeKind
 from tokenpath.replay.loops import walk_back
+from tokenpath.replay.places import Weights
 from tokenpath.replay.replay import InWindow, Replay
-from tokenpath.replay.weights import Weights
 
 Int32s = NDArray[np.int32]
 
-HOST, LAUNCH, HANDOVER, WAIT, UNEXPLAINED, EDGE = (
+HOST, LAUNCH, HANDOVER, WAIT, UNEXPLAINED, BEFORE, EDGE = (
     "host",
     "launch",
     "hand-over",
     "return of a wait",
     "unexplained delay",
+    "before the recording",
     "edge of the window",
 )
 """Parts of a path that are no device work: time on host threads; from a launch call to an idle device; between
 one piece of work and the next; from the end of work back to the host that waited for it; what was measured
-beyond all of these; the window beyond its first and last work."""
+beyond all of these; what another thread or rank did before its recording began; the window beyond its first
+and last work."""
 
 _PART_OF_KIND = {
     EdgeKind.HOST: HOST,
@@ -99,9 +101,10 @@ def critical_path(
     since = np.append(begin, until[:-1])
     length = np.maximum(until - since, 0)
     held = np.minimum(delay[points], length)
-    held = np.where(edges < 0, length, held)
+    before = np.where(edges < 0, length, 0)
+    held = np.where(edges < 0, 0, held)
     parts = _parts(capture, replay, points, edges, length - held)
-    parts[UNEXPLAINED] = int(held.sum())
+    parts[UNEXPLAINED], parts[BEFORE] = int(held.sum()), int(before.sum())
     parts[EDGE] = wall - int(length.sum())
     return CriticalPath(
         device.window.device_id,

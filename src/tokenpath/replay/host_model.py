@@ -16,8 +16,8 @@ from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
 from tokenpath.core.units import INT64_MAX
 from tokenpath.replay.edges import EdgeKind
+from tokenpath.replay.places import Weights
 from tokenpath.replay.replay import DeviceWindow, Replay
-from tokenpath.replay.weights import Weights
 
 Float64s = NDArray[np.float64]
 Int32s = NDArray[np.int32]

@@ -15,7 +15,8 @@ from tokenpath.core.units import INT64_MAX
 from tokenpath.replay.change import WhatIf
 from tokenpath.replay.graph import Graph, build_graph
 from tokenpath.replay.loops import retime
-from tokenpath.replay.weights import Places, Weights, changed_weights
+from tokenpath.replay.places import Places, Weights
+from tokenpath.replay.weights import changed_weights
 
 MIN_STEPS = 3
 """With fewer steps than this their variance says nothing."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.intervals import Int64s, union
-from tokenpath.replay.change import HostChange, KernelChange, Rows, WhatIf
+from tokenpath.replay.change import HostChange, KernelChange, WhatIf
 from tokenpath.replay.edges import EdgeKind
-from tokenpath.replay.graph import Graph
 from tokenpath.replay.loops import CUT_NS
+from tokenpath.replay.places import Places, Weights
+from tokenpath.replay.scale import level_ranks, scale_work
 
 Bools = NDArray[np.bool_]
 Float64s = NDArray[np.float64]
@@ -29,66 +29,13 @@ _INTO_WORK = (
 )
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What `retime` is to use instead of the measured weights."""
-
-    weight: Int64s
-    """Weight of each edge."""
-    delay: Int64s
-    """Delay of each point."""
-    is_gone: Bools
-    """Which pieces of work are no longer there."""
-
-
-class Places:
-    """Where rows of a capture stand in a graph; made once, used by every what-if."""
-
-    def __init__(self, graph: Graph) -> None:
-        """Look up all points and edges once."""
-        self.graph = graph
-        work, calls = graph.measured.work, graph.measured.calls
-        self.work_of_row = _inverse(work.row)
-        self.call_of_row = _inverse(calls.row)
-        self.work_of_point = np.full(graph.num_points, -1, np.int32)
-        self.work_of_point[graph.work_start] = np.arange(len(work))
-        self.work_of_point[graph.work_end] = np.arange(len(work))
-        self.is_start = np.zeros(graph.num_points, np.bool_)
-        self.is_start[graph.work_start] = True
-        self.edges = {kind: graph.edges_of(kind) for kind in EdgeKind}
-        self.thread_of_point = np.full(graph.num_points, -1, np.int32)
-        self.thread_of_point[graph.call_start] = calls.thread
-        self.thread_of_point[graph.call_end] = calls.thread
-
-    def work(self, rows: Rows) -> Int64s:
-        """Positions in Work of rows of `kernel`."""
-        return _places(self.work_of_row, rows)
-
-    def calls(self, rows: Rows) -> Int64s:
-        """Positions in Calls of rows of `api_call`; those that neither launch nor wait have none."""
-        return _places(self.call_of_row, rows)
-
-
-def _inverse(row: Int32s) -> Int32s:
-    result = np.full(int(row.max()) + 1 if len(row) else 0, -1, np.int32)
-    result[row] = np.arange(len(row))
-    return result
-
-
-def _places(place_of_row: Int32s, rows: Rows) -> Int64s:
-    known = rows[(rows >= 0) & (rows < len(place_of_row))]
-    found = place_of_row[known].astype(np.int64)
-    return found[found >= 0]
-
-
 def changed_weights(places: Places, what_if: WhatIf) -> Weights:
     """The weights of a graph with a change applied."""
     graph = places.graph
     changed = Weights(
         graph.weight.copy(), graph.delay.copy(), np.zeros(len(graph.measured.work), np.bool_)
     )
-    if what_if.is_balanced:
-        balance(places, changed)
+    level_ranks(places, what_if, changed)
     if what_if.kernels:
         _scale_kernels(places, what_if.kernels, changed)
     for change in what_if.host:
@@ -117,24 +64,6 @@ def _scale_kernels(places: Places, changes: Sequence[KernelChange], changed: Wei
     gone = np.flatnonzero(factor == 0.0)
     changed.is_gone[gone] = True
     start_promptly(places, gone, changed)
-
-
-def scale_work(places: Places, factor: Float64s, changed: Weights) -> None:
-    """Multiply the time of each piece of work by its factor."""
-    graph = places.graph
-    for kind in (EdgeKind.WORK, EdgeKind.TRANSFER):
-        edges = places.edges[kind]
-        of_edge = factor[places.work_of_point[graph.target[edges]]]
-        changed.weight[edges] = np.rint(changed.weight[edges] * of_edge)
-    ends = graph.work_end
-    if changed.delay[ends].any():
-        changed.delay[ends] = np.rint(changed.delay[ends] * factor)
-    for kind in (EdgeKind.OVERLAP, EdgeKind.CROWDED):
-        edges = places.edges[kind]
-        work, before = graph.measured.work, places.work_of_point[graph.source[edges]]
-        length = (work.end - work.start)[before]
-        later = changed.weight[edges] + np.rint(length * (factor[before] - 1)).astype(np.int64)
-        changed.weight[edges] = np.maximum(later, 0)
 
 
 def _without_launches(places: Places, gone: Int64s, changed: Weights) -> None:
@@ -243,54 +172,3 @@ def start_promptly(places: Places, work: Int64s, changed: Weights) -> None:
         mine = edges[starts[graph.target[edges]]]
         changed.weight[mine] = np.minimum(changed.weight[mine], 0)
     changed.delay[graph.work_start[work]] = 0
-
-
-def balance(places: Places, changed: Weights) -> None:
-    """Let no rank take longer than the mean of all ranks for what lies between two collectives."""
-    graph = places.graph
-    found, work, calls = graph.collectives, graph.measured.work, graph.measured.calls
-    if len(found) == 0:
-        return
-    # In the order of their release, so that the stretch before a collective has one number on all ranks.
-    order = np.argsort(found.release, kind="stable")
-    rank_of = np.empty(len(order), np.int64)
-    rank_of[order] = np.arange(len(order))
-    which = rank_of[found.which]
-    sources = np.unique(work.source[found.work])
-    length = np.full((len(sources), len(order)), np.nan)
-    begins: list[Int64s] = []
-    numbers: list[Int64s] = []
-    for at, source in enumerate(sources.tolist()):
-        mine = np.flatnonzero(work.source[found.work] == source)
-        mine = mine[np.argsort(work.start[found.work[mine]], kind="stable")]
-        start, end = work.start[found.work[mine]], work.end[found.work[mine]]
-        length[at, which[mine[1:]]] = start[1:] - end[:-1]
-        begins.append(end)
-        numbers.append(which[mine])
-    known = (~np.isnan(length)).sum(axis=0)
-    total = np.nansum(length, axis=0)
-    mean = np.where(known == len(sources), total / np.maximum(known, 1), np.nan)
-    # Ranks that are faster than the mean arrive early and wait; to slow them down changes nothing.
-    factor = np.minimum(mean / np.maximum(length, 1.0), 1.0)
-    factor = np.where(np.isnan(factor), 1.0, factor)
-    of_work = np.ones(len(work))
-    is_part = np.zeros(len(work), np.bool_)
-    is_part[found.work] = True
-    hosts = places.edges[EdgeKind.HOST]
-    source_of_point = np.full(graph.num_points, -1, np.int64)
-    source_of_point[graph.call_start] = calls.source
-    source_of_point[graph.call_end] = calls.source
-    scale = np.ones(len(hosts))
-    for at, source in enumerate(sources.tolist()):
-        # Stretch i lies between the i-th collective of the rank and the next one.
-        own = np.append(factor[at, numbers[at][1:]], 1.0)
-        chosen = np.flatnonzero((work.source == source) & ~is_part)
-        stretch = np.searchsorted(begins[at], work.start[chosen], side="right") - 1
-        of_work[chosen] = np.where(stretch >= 0, own[np.maximum(stretch, 0)], 1.0)
-        chosen = np.flatnonzero(source_of_point[graph.target[hosts]] == source)
-        stretch = (
-            np.searchsorted(begins[at], graph.time[graph.target[hosts[chosen]]], side="right") - 1
-        )
-        scale[chosen] = np.where(stretch >= 0, own[np.maximum(stretch, 0)], 1.0)
-    scale_work(places, of_work, changed)
-    changed.weight[hosts] = np.rint(changed.weight[hosts] * scale)
