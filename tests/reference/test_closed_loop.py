@@ -9,7 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.scoreboard.vllm_cpu import closed_loop, fitted, read_run, simulate, tolerance
+from benchmarks.scoreboard.vllm_cpu import (
+    OVERLOAD,
+    closed_loop,
+    fitted,
+    read_run,
+    simulate,
+    speeds,
+    tolerance,
+)
 
 from tokenpath.simulate.calibrate import scale_curve
 from tokenpath.simulate.calibrate.observe import observe
@@ -37,6 +45,30 @@ def test_mean_latency_is_within_the_difference_of_repeats(
 ) -> None:
     found = closed_loop(reference_data, name, [fitted_on])
     assert abs(relative(found["e2e_mean_ms"])) <= tolerance(reference_data, name)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in OVERLOAD])
+def test_on_its_own_step_cost_every_run_below_saturation_is_met(
+    reference_data: Path, name: str
+) -> None:
+    found = closed_loop(reference_data, name, [name])
+    assert abs(relative(found["e2e_mean_ms"])) < 0.03
+
+
+@pytest.mark.parametrize("name", ["m20", "m40b", "s25"])
+def test_what_a_run_is_off_by_is_the_speed_of_the_machine(reference_data: Path, name: str) -> None:
+    """Those three that the fit on all others misses: by kind of step, decode above all."""
+    server = ("m20", "m40", "m40b", "m55") if name[0] == "m" else ("p25", "p25b", "s25", "p40")
+    others = [other for other in server if other != name]
+    decode, mixed = speeds(reference_data, name, fitted(reference_data, tuple(others), 0).curve)
+    assert abs(decode - 1) > 0.04
+    assert abs(mixed - 1) < 0.03
+    off = relative(closed_loop(reference_data, name, others)["e2e_mean_ms"])
+    assert (off < 0) == (decode > 1)
+    at_its_speed = relative(
+        closed_loop(reference_data, name, others, is_rescaled=True)["e2e_mean_ms"]
+    )
+    assert abs(at_its_speed) < min(0.04, abs(off))
 
 
 @pytest.mark.parametrize(("name", "fitted_on"), [("p25", "p25b"), ("p25b", "p25"), ("s25", "p25")])
