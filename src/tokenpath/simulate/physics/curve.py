@@ -71,8 +71,9 @@ def assemble(t: Terms, e: Efficiency) -> tuple[Float64s, Float64s, Float64s, Flo
     growth = work - work[..., :1]
     decode = e.decode_scale * one + e.growth_scale * (growth + all_heads - head * 1e9)
     # A mixed step is a decode step without its graph, and with the work of more tokens.
-    eager = t.num_layers * e.mixed_layer_ns + t.num_moe_layers * e.mixed_moe_layer_ns
-    launch = e.launch_scale * eager
+    is_eager = np.where(tokens > t.graph_tokens, 1.0, 0.0)
+    eager = t.num_moe_layers * e.mixed_moe_layer_ns * is_eager
+    launch = e.launch_scale * (t.num_layers * e.mixed_layer_ns + eager)
     mixed = e.decode_scale * one + e.prefill_scale * growth + launch
     zero = np.zeros_like(np.asarray(t.decode_kv_bytes, dtype=np.float64) + np.asarray(e.layer_ns))
     flat = zero[..., 0] if zero.ndim else zero

@@ -32,7 +32,8 @@ peak that is reached. Those shares and a few fixed times are fitted, all at once
   selections and linear states count per request; prefill attention: FLOPs per query-key pair;
 - messages: alpha-beta over the part's named link: two all-reduces a layer under tensor parallelism, a
   dispatch and a combine a routed layer under data-parallel attention, one hop per pipeline stage;
-- fixed: kernels of a layer, more without a replayed graph and more again where a layer routes, routing,
+- fixed: kernels of a layer, more without a replayed graph and more again where a layer routes (with vLLM in steps
+  of more than 512 tokens, what it captures graphs for), routing,
   quantising inputs, a step's turn on the host, each request, each new request, and server and client beside the
   engine. What a recipe makes requests wait for (how often a scheduler looks, how long it holds requests back) is an
   input of the run, not device time.

@@ -22,6 +22,9 @@ KNOTS: Float64s = np.array(
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384], dtype=np.float64
 )
 _ACTIVATION_BYTES = 2.0
+_GRAPH_TOKENS = {"vllm": 512.0}
+"""vLLM captures graphs of the pieces between attentions up to this (docs, design/cuda_graphs.md; config/compilation.py);
+SGLang and TensorRT-LLM capture decode alone unless told more."""
 _INDEX_BYTES = 132.0
 """Key of the sparse-attention indexer, one token and layer: 128 bytes and a scale (arXiv 2512.02556)."""
 
@@ -82,6 +85,8 @@ class Terms:
     """All of them: a step passes every stage."""
     num_moe_layers: float
     """Layers with routed experts."""
+    graph_tokens: float
+    """Most tokens of a step with prefill whose layers are replayed, attention apart; 0: launched one by one."""
     num_all_reduces: float
     """All-reduces of the tensor-parallel group in a step."""
     all_reduce_bytes: Float64s
@@ -146,6 +151,7 @@ def terms_of(at: Deployment) -> Terms:
         prefill_kv_bytes=kv.kv_bytes,
         num_layers=float(shape.num_layers),
         num_moe_layers=num_moe,
+        graph_tokens=_GRAPH_TOKENS.get(at.engine, 0.0),
         num_all_reduces=num_reduces,
         all_reduce_bytes=num_reduces * payload * 2.0 * (tp - 1) / tp,
         all_reduce_log2=_latency_weight(hw) * float(np.log2(tp)),
