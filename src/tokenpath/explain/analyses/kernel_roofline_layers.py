@@ -44,7 +44,9 @@ def _by_blocks(capture: Capture, costs: Costs, grid: Int64s, block: Int64s) -> N
     streaming = np.array([f in STREAMING for f in families] or [False])[family]
     blocks = np.where(grid[:, 0] > 0, grid.prod(axis=1), 0)
     usable = streaming & (blocks > 0)
+    exact = np.array([cost.is_exact for cost in costs.known])
     known = np.flatnonzero(usable & (costs.index >= 0))
+    known = known[exact[costs.index[known]]]
     unknown = np.flatnonzero(usable & (costs.index < 0))
     if len(known) == 0 or len(unknown) == 0:
         return
