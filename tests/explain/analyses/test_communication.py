@@ -220,3 +220,20 @@ def test_the_model_holds_published_measurements(kib: int, measured_us: int) -> N
     assert model is not None
     assert model.low_ns < measured_us * 1000 < model.high_ns
     assert model.typical_ns == pytest.approx(measured_us * 1000, rel=0.35)
+
+
+def test_reductions_in_line_behind_one_in_time_are_not_late() -> None:
+    """The link is the limit: buckets were asked for during the backward pass and queue up."""
+    rows = Rows()
+    at = 0
+    for _ in range(5):
+        rows.work(0, at, 1_000_000, "gemm")
+        rows.work(0, at + 1_000_000, 2_000_000, "gemm")
+        for number in range(8):
+            start = at + 1_500_000 + number * 401_000
+            kernel = rows.work(0, start, 400_000, "communication", name="all_reduce", stream=20)
+            rows.collect(0, kernel, None, group="dp", op="allreduce")
+        at = start + 401_000
+        rows.work(0, at, 100_000, "optimizer")
+        at += 101_000
+    assert "late-communication" not in found(report(rows))

@@ -152,3 +152,17 @@ def test_real_ranks_of_one_step(reference_data: Path, tmp_path: Path) -> None:
     assert not found(report), "eight collectives are too few to tell one rank from chance"
     (table,) = [table for table in report.tables if table.key == "arrivals"]
     assert table.rows[0][0] == "rank 7"
+
+
+def test_some_kernels_of_a_family_longer_is_no_slow_device() -> None:
+    """Experts as plain products: of the products only some have more to do."""
+    rows = program(2, 30)
+    for row in rows.kernel:
+        if row["family"] in ("moe", "elementwise"):
+            row["family"] = "gemm"
+    slow = program(2, 30, speed=lambda rank, family: 2.0 if (rank, family) == (0, "moe") else 1.0)
+    for row in slow.kernel:
+        if row["family"] in ("moe", "elementwise"):
+            row["family"] = "gemm"
+    assert not found(report(rows))
+    assert only(slow).code == "rank-imbalance"

@@ -18,7 +18,7 @@ MERGEABLE = ("allreduce", "reduce_scatter", "allgather", "broadcast", "reduce")
 """Operations of which several can be one, given their data is there."""
 MIN_RUN = 4
 """Shorter runs of collectives are not worth merging."""
-LATENCY_SHARE = 0.5
+LATENCY_SHARE = 0.3
 """A message is small when at least this share of its time does not depend on its size."""
 _MAX_GAP = 5.0
 """A run ends where nothing follows for this many times a message's duration."""

@@ -22,7 +22,11 @@ HEAVY = (
 GRADIENT_OPS = ("allreduce", "reduce_scatter")
 """How gradients are summed."""
 MIN_LATE_SHARE = 0.5
-"""Where less than this share of the reductions' time comes after the backward pass, it is the last bucket's."""
+"""From this share of the reductions' time after the backward pass on, it is more than the last bucket's ..."""
+MIN_BEYOND_LAST = 0.2
+"""... or from this share on without the last bucket."""
+_QUEUED_NS = 20_000
+"""A reduction that follows the one before so shortly was waiting in line."""
 BACKWARD_SHARE = 2 / 3
 """Of the compute of a pass forward and back; a backward pass has two products for each of the forward's."""
 MIN_BUCKETS = 4
@@ -48,7 +52,7 @@ def late_communication(context: Context, calls: Calls) -> Proposal | None:
     analysis = context.analysis
     is_gradient = np.isin(calls.op, [n for n, op in enumerate(calls.ops) if op in GRADIENT_OPS])
     late_rows: list[Int64s] = []
-    all_ns = late_ns = exposed_ns = gain = 0
+    all_ns = late_ns = last_ns = exposed_ns = gain = 0
     passes = [
         item
         for number, device in enumerate(analysis.devices)
@@ -61,7 +65,7 @@ def late_communication(context: Context, calls: Calls) -> Proposal | None:
             & (calls.start >= item.start_ns)
             & (calls.start < item.optimiser_ns)
         )
-        late = mine[calls.start[mine] >= item.backward_end_ns]
+        late = _late(calls, mine, item.backward_end_ns)
         all_ns += int(calls.length_ns[mine].sum())
         late_ns += int(calls.length_ns[late].sum())
         exposed = int(calls.exposed_ns[late].sum())
@@ -71,7 +75,9 @@ def late_communication(context: Context, calls: Calls) -> Proposal | None:
         kept = exposed / max(len(late), MIN_BUCKETS)
         gain += int(min(exposed - kept, BACKWARD_SHARE * float(beside)))
         late_rows.append(late)
-    if not all_ns or late_ns < MIN_LATE_SHARE * all_ns or gain <= 0:
+        last_ns += int(calls.length_ns[late[-1]]) if len(late) else 0
+    is_late = late_ns >= MIN_LATE_SHARE * all_ns or late_ns - last_ns >= MIN_BEYOND_LAST * all_ns
+    if not all_ns or not is_late or gain <= 0:
         return None
     rows = np.concatenate(late_rows)
     wall = analysis.wall_ns
@@ -112,6 +118,23 @@ def late_communication(context: Context, calls: Calls) -> Proposal | None:
         effort="setting",
     )
     return Proposal(finding, lambda: _hidden(calls, late_rows))
+
+
+def _late(calls: Calls, mine: Int64s, backward_end_ns: int) -> Int64s:
+    """Reductions that were not asked for before the backward pass ended, in order of time.
+
+    What follows directly upon a reduction that began in time was waiting in line: the link is busy, not late.
+    """
+    ordered = mine[np.argsort(calls.start[mine], kind="stable")]
+    after = calls.start[ordered] >= backward_end_ns
+    free: dict[int, int] = {}
+    late = np.zeros(len(ordered), np.bool_)
+    for place, (row, is_after) in enumerate(zip(ordered.tolist(), after.tolist(), strict=True)):
+        stream, start, end = int(calls.stream[row]), int(calls.start[row]), int(calls.end[row])
+        late[place] = is_after and start - free.get(stream, start - 2 * _QUEUED_NS) > _QUEUED_NS
+        if not late[place]:
+            free[stream] = max(free.get(stream, end), end)
+    return ordered[late]
 
 
 def _hidden(calls: Calls, late_rows: Sequence[Int64s]) -> WhatIf:

@@ -31,6 +31,8 @@ SURE_DOMINANCE = 0.5
 """... and that in stretch after stretch, or this much more of it."""
 MIN_SLOWDOWN = 1.02
 """A device is called slow when equal work takes it at least so much longer than the others."""
+MIN_UNIFORM = 0.75
+"""Of a slow device's slow families so much of the time is in kernels that all are slower; of a fuller rank's less."""
 _NUM_BLOCKS = 20
 _MAX_ROWS = 5
 _COLUMNS = (
@@ -219,7 +221,8 @@ def _is_slow(kernels: AgainstOthers) -> bool:
     more = kernels.larger_ns + kernels.unmatched_ns
     overall = kernels.matched_ns / kernels.reference_ns if kernels.reference_ns else 1.0
     is_slow = kernels.slowdown >= max(MIN_SLOWDOWN, 1 + (overall - 1) / 2)
-    return is_slow and 2 * more <= kernels.excess_ns
+    is_uniform = kernels.uniform_share >= MIN_UNIFORM
+    return is_slow and is_uniform and 2 * more <= kernels.excess_ns
 
 
 def _most(kernels: AgainstOthers) -> str | None:

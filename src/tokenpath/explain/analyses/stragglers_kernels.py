@@ -24,6 +24,9 @@ DATA_DEPENDENT = frozenset(
 """Families whose time at equal grids depends on what the data is: expert loads, lengths of sequences."""
 
 
+_NOISE = 0.01
+
+
 @dataclass(frozen=True)
 class AgainstOthers:
     """One device's compute against the typical other device's."""
@@ -38,6 +41,9 @@ class AgainstOthers:
     """Time of those whose work is the same by grid and family."""
     fixed_reference_ns: int
     """That of their counterparts."""
+    uniform_share: float
+    """Of the time of equal work in families that take longer: the share in kernels that all take about so much
+    longer. 1 for a slow device; less where only some kernels have more to do."""
     larger_ns: int
     """Excess of those with a larger grid than their counterparts."""
     unmatched_ns: int
@@ -66,6 +72,7 @@ class _Kernels:
     length: Int64s
     blocks: Int64s
     family: Int64s
+    name: Int64s
 
 
 def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers]:
@@ -98,6 +105,7 @@ def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers
                 int(reference[chosen].sum()),
                 int(kernels.length[mine & fixed].sum()),
                 int(reference[mine & fixed].sum()),
+                _uniform_share(kernels, reference, mine & fixed),
                 int(excess[mine & larger].sum()),
                 int(extra[number]),
                 {
@@ -110,9 +118,29 @@ def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers
     return found
 
 
+def _uniform_share(kernels: _Kernels, reference: Int64s, chosen: NDArray[np.bool_]) -> float:
+    """Time in kinds of kernels that are slower by at least half of what their family is, over the family's."""
+    if not chosen.any():
+        return 1.0
+    length, usual = kernels.length[chosen], reference[chosen]
+    family = kernels.family[chosen]
+    num = len(kernels.families)
+    in_family = np.bincount(family, length, num) / np.maximum(np.bincount(family, usual, num), 1)
+    kinds = np.stack((family, kernels.name[chosen], kernels.blocks[chosen]))
+    of_kind, kind = np.unique(kinds, axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    time = np.bincount(kind, length)
+    ratio = time / np.maximum(np.bincount(kind, usual), 1)
+    above = in_family[of_kind[0]]
+    slower = above > 1 + _NOISE
+    uniform = slower & (ratio - 1 >= (above - 1) / 2)
+    return float(time[uniform].sum() / time[slower].sum()) if slower.any() else 1.0
+
+
 def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
     """Compute kernels of all devices, each in the stretch before a matched collective."""
     grid = num_blocks(analysis.capture)
+    names, _ = analysis.capture.codes("kernel", "name")
     columns: list[tuple[Int64s, ...]] = []
     for number, device in enumerate(analysis.devices):
         work = device.work
@@ -144,12 +172,13 @@ def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
                 work.end[rows] - work.start[rows],
                 grid[work.row[rows]],
                 family,
+                names[work.row[rows]].astype(np.int64),
             )
         )
     families = analysis.devices[0].work.families
     if not columns:
         nothing = np.empty(0, np.int64)
-        columns.append((nothing,) * 7)
+        columns.append((nothing,) * 8)
     joined: list[Int64s] = [np.concatenate(part) for part in zip(*columns, strict=True)]
     return _Kernels(families, *joined)
 
