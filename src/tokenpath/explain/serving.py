@@ -65,7 +65,16 @@ def serving(capture: Capture, status: Status, extra: Sequence[Finding] = ()) -> 
         _answer(views) or (_unmeasured(capture, stated),),
         [_funnel(latency) for latency in views],
         tables if stated is None else [*tables, stated],
-        rank(settle([*serving_findings(found, status), *extra])),
+        rank(
+            settle(
+                [
+                    *serving_findings(
+                        found, status, has_steps=capture.num_rows("request_step") > 0
+                    ),
+                    *extra,
+                ]
+            )
+        ),
     )
 
 

@@ -10,14 +10,12 @@ import numpy as np
 from tokenpath.core.finding import Evidence, Finding, Kind, Status
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.latency import (
-    DELIVERY,
     GAPS,
     NOT_SCHEDULED,
     OTHER_PREFILL,
     OUTPUT,
     QUEUE,
     SCHEDULING,
-    SEND,
     Latency,
 )
 
@@ -48,14 +46,6 @@ _CLAIMS = (
         "more replicas or fewer requests a replica; raise max_num_seqs if KV blocks are free",
     ),
     _Claim(
-        "slow-delivery",
-        "ttft",
-        (SEND, DELIVERY),
-        "between client and engine: network, tokenisation, detokenisation",
-        "a client on the engine's own host sees the same",
-        "more API server processes, a core of their own for them, fewer hops",
-    ),
-    _Claim(
         "prefill-interference",
         "decode",
         (OTHER_PREFILL,),
@@ -82,8 +72,19 @@ _CLAIMS = (
 )
 
 
-def serving_findings(found: Sequence[Latency], status: Status) -> list[Finding]:
-    """Findings of the outermost observer, the largest first."""
+def serving_findings(
+    found: Sequence[Latency], status: Status, *, has_steps: bool = False
+) -> list[Finding]:
+    """Findings of the outermost observer, the largest first.
+
+    With a step log that names requests (`has_steps`) the analysis `scheduler` looks at the same parts more
+    closely, and says what of them is a loss: nothing is claimed here.
+    """
+    return [] if has_steps else general_claims(found, status)
+
+
+def general_claims(found: Sequence[Latency], status: Status) -> list[Finding]:
+    """All of a part of the latency as what a fix could bring at most."""
     findings = []
     for claim in _CLAIMS:
         of_kind = [latency for latency in found if latency.kind == claim.kind]

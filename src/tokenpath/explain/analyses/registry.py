@@ -29,6 +29,8 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("graph_padding", ("kernel", "step")),
     Entry("flops_funnel", ("kernel",)),
     Entry("critical_path", ("kernel",)),
+    Entry("scheduler", ("step", "request", "request_step")),
+    Entry("client", ("request",)),
 )
 """In the order in which they run; no analysis sees another's result."""
 
