@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from tokenpath.cli.arguments import add_input, parse_columns, parse_range, progress_bar, write_text
 from tokenpath.core.errors import UsageError
 
+_DESCRIPTION = """\
+Take the difference of two captures (A, and B after --against) apart: request,
+stage, step, kernel or cause of a gap. The parts add up to it, and what noise
+explains is called no difference. A lone + separates several runs of a side.
+"""
 _EPILOG = """\
 examples:
   tokenpath compare before.json.gz --against after.json.gz
@@ -26,9 +31,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "compare",
         help="what differs between two captures, and where?",
-        description="Take the difference of two captures (A, and B after --against) apart: request, stage, step, "
-        "kernel or cause of a gap. The parts add up to it, and what noise explains is called no difference. A "
-        "lone + separates several runs of a side.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
