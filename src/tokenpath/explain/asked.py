@@ -50,7 +50,12 @@ def asked_what_ifs(capture: Capture, replay: Replay, texts: Sequence[str]) -> Sh
         f"{walls}Measured: {format_duration(answers[0].measured_ns)}. "
         f"Critical path then: {paths}. What each means: docs/replay.md."
     )
-    return ShownTable("what_ifs", "what if", _COLUMNS, rows, len(rows), note, is_lead=True)
+    columns: Sequence[TableColumn] = _COLUMNS
+    if all(row[3] is None for row in rows):
+        # Neither steps nor bounds: no interval to show.
+        columns = (*_COLUMNS[:3], _COLUMNS[-1])
+        rows = [(*row[:3], row[-1]) for row in rows]
+    return ShownTable("what_ifs", "what if", columns, rows, len(rows), note, is_lead=True)
 
 
 @dataclass(frozen=True)
