@@ -202,6 +202,14 @@ def test_without_steps_noise_is_unknown() -> None:
     assert root_of(found).interval is None
 
 
+def test_steps_on_one_side_only_are_left_out() -> None:
+    rows = program(2, 12)
+    made = capture(rows)
+    found = compare(made, with_steps(made, 12, 2))
+    assert all(node.difference_ns == 0 for node, _ in walk(root_of(found)))
+    assert found.compared.unit == "recording"
+
+
 def requests(queue_ns: int, seed: int) -> Capture:
     """Requests as an engine saw them: queue, then the rest."""
     random = np.random.default_rng(seed)

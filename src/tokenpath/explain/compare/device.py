@@ -58,17 +58,20 @@ class DeviceSide:
     """Devices with work."""
 
 
-def device_side(analysis: Analysis, anchor: str | None = None) -> DeviceSide | None:
+def device_side(
+    analysis: Analysis, *, by_steps: bool = True, anchor: str | None = None
+) -> DeviceSide | None:
     """Cut the windows into steps and those into parts; None without device work.
 
-    Without steps, the windows are cut where the kernel `anchor` begins, if one is named.
+    Without steps, or where they are not asked for, the windows are cut where the kernel `anchor` begins, if
+    one is named.
     """
     devices = [device for device in analysis.devices if device.work.span_ns > 0]
     if not devices:
         return None
     phases = analysis.capture["step"]["phase"].to_pylist()
     is_withheld = analysis.quality.idle_withheld is not None
-    cut = [_steps(device, phases) for device in devices]
+    cut = [_steps(device, phases if by_steps else None) for device in devices]
     has_steps = all(step.is_step for step in cut)
     is_cut = has_steps
     if not has_steps and anchor is not None:
@@ -111,13 +114,13 @@ class _Steps:
         return result
 
 
-def _steps(device: DeviceResult, phases: Sequence[str | None]) -> _Steps:
+def _steps(device: DeviceResult, phases: Sequence[str | None] | None) -> _Steps:
     """The window from step to step: what lies between two belongs to the first."""
     low, high = device.work.window_start_ns, device.work.window_end_ns
     spans = device.spans
     inside = np.flatnonzero((spans.start >= low) & (spans.start < high))
     inside = inside[np.argsort(spans.start[inside], kind="stable")]
-    if len(inside) == 0:
+    if len(inside) == 0 or phases is None:
         return _Steps(np.array([low]), np.array([high]), np.array([""], object), False)
     start = spans.start[inside].copy()
     start[0] = low

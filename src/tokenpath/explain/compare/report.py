@@ -94,17 +94,19 @@ def compare(first: Sequence[Run], second: Sequence[Run]) -> Compared:
 
 
 def _device(first: Sequence[Run], second: Sequence[Run]) -> tuple[Node | None, str, list[Note]]:
-    one, two = _pooled(first, None), _pooled(second, None)
+    one, two = _pooled(first), _pooled(second)
     if one is None or two is None:
         return None, "", []
     unit = "step"
     if not (one.has_steps and two.has_steps):
-        one, two = by_recording(one), by_recording(two)
+        one = by_recording(_pooled(first, by_steps=False) or one)
+        two = by_recording(_pooled(second, by_steps=False) or two)
         is_same = (overlap(one, two) or 0.0) >= SAME_WORK
         unit = "recording"
         found = anchor(one, two, [run.analysis for run in (*first, *second)])
         if found is not None and (found.is_regular or not is_same):
-            one, two = _pooled(first, found.name) or one, _pooled(second, found.name) or two
+            one = _pooled(first, by_steps=False, anchor=found.name) or one
+            two = _pooled(second, by_steps=False, anchor=found.name) or two
             # Stretches that differ by nature say nothing about chance.
             one, two = (replace(side, is_cut=found.is_regular) for side in (one, two))
             if is_same:
@@ -115,8 +117,10 @@ def _device(first: Sequence[Run], second: Sequence[Run]) -> tuple[Node | None, s
     return device_tree(one, two, unit), unit, device_notes(one, two, unit)
 
 
-def _pooled(runs: Sequence[Run], anchor_name: str | None) -> Pooled | None:
-    sides = [device_side(run.analysis, anchor_name) for run in runs]
+def _pooled(
+    runs: Sequence[Run], *, by_steps: bool = True, anchor: str | None = None
+) -> Pooled | None:
+    sides = [device_side(run.analysis, by_steps=by_steps, anchor=anchor) for run in runs]
     known = [found for found in sides if found is not None]
     return pool(known) if known else None
 
