@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from explain.analyses.kernel_cases import ADD, ATTENTION, GEMM, NORM, Run, columns, costs, report_of
-from tokenpath.core.finding import Finding
+from explain.analyses.rank_programs import Rows, capture
+from tokenpath.core.finding import Finding, Kind
+from tokenpath.explain.report import explain
 
 CODES = ("warm-up-included", "clock-throttling", "slow-copy")
 
@@ -167,3 +169,46 @@ def test_copies_against_their_link(kind: str, rate: float, is_slow: bool, tmp_pa
         lost = 6 * (length * 1000 - num_bytes / attainable * 1e9)
         assert finding.duration_ns == pytest.approx(lost, rel=0.01)
         assert finding.part_of_ns == {"exposed-copy": finding.duration_ns}
+
+
+def test_one_slow_rank_holds_up_the_others(tmp_path: Path) -> None:
+    """Four ranks in step: from the middle on one takes 1.4 times as long, and all lose that."""
+    rows = Rows()
+    at, lost = 0, 0
+    for step in range(40):
+        factor = 1.4 if step >= 20 else 1.0
+        ends = []
+        for rank in range(4):
+            begin = at
+            for part in range(3):
+                length = int(50_000 * (part + 1) * (factor if rank == 2 else 1.0))
+                rows.work(rank, begin, length, "gemm", name=f"{GEMM}_{part}")
+                begin += length + 500
+            ends.append(begin)
+        end = max(ends) + 20_000
+        lost += int(300_000 * (factor - 1)) * 4
+        for rank, begin in enumerate(ends):
+            row = rows.work(
+                rank, begin, end - begin, "communication", name="ncclDevKernel_AllReduce"
+            )
+            rows.collect(rank, row, step)
+        at = end + 2_000
+    found = [f for f in explain(capture(rows))[0].findings if f.kind is Kind.COST]
+    (finding,) = [f for f in found if f.code == "clock-throttling"]
+    assert finding.place["rank"] == "2"
+    assert finding.duration_ns == pytest.approx(lost, rel=0.05)
+    assert [f for f in found if f.code in ("slow-device", "rank-imbalance")] == []
+
+
+def test_products_of_several_shapes_in_one_launch_shape(tmp_path: Path) -> None:
+    """Persistent kernels of one name and grid, short and long ones in turn."""
+    run = Run()
+    for step in range(30):
+        factor = 1.3 if step >= 15 else 1.0
+        run.step(f"ProfilerStep#{step}")
+        for name in (GEMM, f"{GEMM}_2"):
+            for length in (40.0, 80.0, 160.0, 320.0):
+                run.kernel(name, length * factor, grid=[132, 1, 1])
+    (finding,) = found(run, tmp_path)
+    assert finding.code == "clock-throttling"
+    assert finding.duration_ns == pytest.approx(15 * 2 * 600_000 * 0.3, rel=0.1)

@@ -126,7 +126,29 @@ def attainable_ns(groups: Sequence[Group]) -> list[float | None]:
             moved = float(np.clip(weighted_median(ratio[others], weight[others]), *PEERS))
             for at in np.array(members)[name == own].tolist():
                 result[at] = (plain[at] or 0.0) * moved
-    return result
+    slowness = device_slowness(groups)
+    return [
+        None if value is None else value * slowness.get(group.device, 1.0)
+        for group, value in zip(groups, result, strict=True)
+    ]
+
+
+def device_slowness(groups: Sequence[Group]) -> dict[int, float]:
+    """How much longer each device takes for the launches that it shares with others than the fastest of them.
+
+    A device that is slow in everything is one finding, and it is not about its kernels.
+    """
+    same: dict[tuple[object, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        if group.quiet_ns >= MIN_SLOW_NS:
+            same[(group.name, group.grid, group.block, group.flops, group.bytes)].append(group)
+    ratios: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for members in same.values():
+        if len(members) > 1:
+            fastest = min(group.quiet_ns for group in members)
+            for group in members:
+                ratios[group.device].append((group.quiet_ns / fastest, float(group.total_ns)))
+    return {device: weighted_median(*np.array(sorted(pairs)).T) for device, pairs in ratios.items()}
 
 
 def weighted_median(ordered: Floats, weight: Floats) -> float:

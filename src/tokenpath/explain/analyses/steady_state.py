@@ -88,9 +88,16 @@ def _throttled(context: Context) -> list[Proposal]:
     """One finding a device whose kernels all slow down together."""
     found = []
     capture, wall = context.analysis.capture, context.analysis.wall_ns
-    for number, device in enumerate(context.analysis.devices):
-        throttle = find_throttle(capture, device.work)
-        if throttle is None or not _cost(context, throttle.excess_ns):
+    devices = context.analysis.devices
+    throttles = [find_throttle(capture, device.work) for device in devices]
+    num_slow = sum(throttle is not None for throttle in throttles)
+    # In step with others, a slow minority holds all of them up.
+    is_minority = num_slow <= len(devices) / 2 and _are_in_step(context)
+    for number, (device, throttle) in enumerate(zip(devices, throttles, strict=True)):
+        if throttle is None:
+            continue
+        excess = throttle.excess_ns * (len(devices) // num_slow if is_minority else 1)
+        if not _cost(context, excess):
             continue
         after = throttle.start_ns - device.work.window_start_ns
         memory = (
@@ -103,13 +110,13 @@ def _throttled(context: Context) -> list[Proposal]:
             sentence=f"from {format_duration(after)} on, for "
             f"{format_duration(throttle.end_ns - throttle.start_ns)}, the same kernels take "
             f"{throttle.ratio:.2f} times as long as in the rest of the window{memory}: "
-            f"{format_duration(throttle.excess_ns)}",
+            f"{format_duration(excess)}{' with the waiting of other ranks' if is_minority else ''}",
             kind=Kind.COST,
             value=throttle.ratio,
             unit="times the usual duration",
-            duration_ns=throttle.excess_ns,
-            share=throttle.excess_ns / wall,
-            gain_ns=throttle.excess_ns,
+            duration_ns=excess,
+            share=excess / wall,
+            gain_ns=excess,
             gain_method="estimated",
             status=context.status,
             evidence=(Evidence("kernel", _longest(throttle), len(throttle.rows)),),
@@ -124,12 +131,21 @@ def _throttled(context: Context) -> list[Proposal]:
             },
             scope=device.work.label if len(context.analysis.devices) > 1 else None,
             place=place_of_device(context, number),
+            part_of_ns={"slow-device": excess, "rank-imbalance": excess} if is_minority else {},
             confidence=0.85,
             effort="hardware",
         )
         change = KernelChange(throttle.rows, throttle.factor)
         found.append(Proposal(finding, partial(WhatIf, "full clock", [change])))
     return found
+
+
+def _are_in_step(context: Context) -> bool:
+    """Whether ranks meet in collectives that could be matched."""
+    capture = context.analysis.capture
+    if capture.num_rows("collective") == 0 or len(context.analysis.devices) < 2:
+        return False
+    return bool((capture.int64("collective", "match", -1) >= 0).any())
 
 
 def _longest(throttle: Throttle) -> tuple[int, ...]:
@@ -240,8 +256,8 @@ def _quality(
         kind=Kind.QUALITY,
         value=excess_ns / 1e6,
         unit="ms",
-        duration_ns=excess_ns,
-        share=excess_ns / context.analysis.wall_ns if context.analysis.wall_ns else None,
+        duration_ns=None,
+        share=None,
         gain_ns=None,
         gain_method=None,
         status=context.status,

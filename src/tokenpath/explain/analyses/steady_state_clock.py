@@ -21,12 +21,16 @@ MIN_BINS = 4
 """A change must last at least so many, and so must what it is held against."""
 MIN_CALLS = 12
 """Launches of one shape that are needed to follow it over time."""
-MIN_GROUPS = 3
+MIN_GROUPS = 2
 """Different launches that must slow down together."""
+MAX_GROUPS = 200
+"""Launches that are looked at, the longest in total."""
 MIN_RATIO = 1.08
 """Slowing of the median kernel from which on a clock is blamed; below it is noise and temperature."""
 MIN_AGREEING = 0.75
 """Share of the time of arithmetic-bound launches that slows down by at least half of it."""
+MAX_UNEVEN = 1.1
+"""Largest over smallest factor of the quartiles of a launch that moved as a whole."""
 MIN_NS = 5_000
 """Shorter kernels are held by latency, which the clock of the multiprocessors moves less."""
 ARITHMETIC = frozenset({"gemm", "moe", "convolution"})
@@ -65,7 +69,9 @@ def find_throttle(capture: Capture, work: DeviceWork) -> Throttle | None:
     chosen, duration = chosen[usable], duration[usable]
     if len(chosen) < MIN_GROUPS * MIN_CALLS or work.span_ns <= 0:
         return None
-    key = same_launch(capture, work.row[chosen])
+    key = _by_place(
+        same_launch(capture, work.row[chosen]), capture.ids("kernel", "step_id")[work.row[chosen]]
+    )
     family = work.family[chosen]
     follows = ~np.isin(family, _codes(work, ATTENTION))
     key = np.where(follows, key, NO_ID)
@@ -108,6 +114,23 @@ def find_throttle(capture: Capture, work: DeviceWork) -> Throttle | None:
     )
 
 
+def _by_place(key: Int64s, step: NDArray[np.int32]) -> Int64s:
+    """The key with the place among its like in the step, so that layers of other shapes stay apart.
+
+    The key alone where steps are unknown or too few to follow one place.
+    """
+    if len(np.unique(step[step != NO_ID])) < MIN_CALLS:
+        return key
+    order = np.lexsort((np.arange(len(key)), key, step))
+    is_first = np.ones(len(key), bool)
+    is_first[1:] = (key[order][1:] != key[order][:-1]) | (step[order][1:] != step[order][:-1])
+    position = np.arange(len(key))
+    place = np.empty(len(key), np.int64)
+    place[order] = position - np.maximum.accumulate(np.where(is_first, position, 0))
+    result: Int64s = key * (int(place.max(initial=0)) + 1) + place
+    return result
+
+
 def _codes(work: DeviceWork, names: frozenset[str]) -> list[int]:
     return [at for at, name in enumerate(work.families) if name in names]
 
@@ -147,6 +170,17 @@ def _slow_bins(at: Int64s, normal: Floats, weight: Int64s) -> tuple[int, int] | 
     return int(low.flat[best]), int(high.flat[best])
 
 
+def _is_shifted(within: Floats, without: Floats) -> bool:
+    """Whether a launch moved as a whole: inside above outside, or all quartiles by nearly the same factor.
+
+    The first is three quarters of the calls against three quarters; the second is for products of several shapes
+    that share a launch.
+    """
+    inner, outer = (np.quantile(values, (0.25, 0.5, 0.75)) for values in (within, without))
+    factors = inner / outer
+    return bool(inner[0] > outer[2] or factors.max() <= MAX_UNEVEN * factors.min())
+
+
 def _agreement(
     group: Int64s,
     normal: Floats,
@@ -156,21 +190,21 @@ def _agreement(
 ) -> tuple[float, float]:
     """(slowing of the median launch, share of the launches' time that slows like it).
 
-    A launch slows like it by at least half of it, and with three quarters of its calls inside above three
-    quarters of those outside: work that merely varies does not.
+    A launch slows like it by at least half of it, and as a whole (`_is_shifted`): work that merely varies does not.
     """
     ratios, weights, apart = [], [], []
     order = np.flatnonzero(chosen)
     order = order[np.argsort(group[order], kind="stable")]
-    bounds = np.flatnonzero(np.diff(group[order], prepend=-1))
-    for low, high in zip(bounds, [*bounds[1:], len(order)], strict=True):
-        members = order[low:high]
+    bounds = np.append(np.flatnonzero(np.diff(group[order], prepend=-1)), len(order))
+    time = np.add.reduceat(duration[order], bounds[:-1]) if len(order) else np.zeros(0)
+    for at in np.argsort(-time, kind="stable")[:MAX_GROUPS].tolist():
+        members = order[bounds[at] : bounds[at + 1]]
         within = normal[members[inside[members]]]
         without = normal[members[~inside[members]]]
         if len(within) < 3 or len(without) < 3:
             continue
         ratios.append(float(np.median(within) / np.median(without)))
-        apart.append(bool(np.quantile(within, 0.25) > np.quantile(without, 0.75)))
+        apart.append(_is_shifted(within, without))
         weights.append(float(duration[members].sum()))
     if len(ratios) < MIN_GROUPS:
         return 1.0, 0.0

@@ -53,6 +53,8 @@ class Steps:
     """Summed context of the decode requests; NaN where unknown."""
     is_model: bool
     """Whether the steps say what they computed (prefill, decode)."""
+    is_marked: bool
+    """Whether a label marks them; those found by structure may be prompts or decode, nobody knows."""
     span_ns: int
     """From the first start to the last end."""
 
@@ -132,10 +134,16 @@ def read_steps(analysis: Analysis) -> list[Steps]:
                 busy / np.maximum(span, 1),
                 step_lengths(capture).total[spans.step],
                 bool((phases[spans.step] >= 0).any() and names),
+                not _is_inferred(capture, spans.step),
                 int(spans.end.max() - spans.start.min()),
             )
         )
     return found
+
+
+def _is_inferred(capture: Capture, row: Int64s) -> bool:
+    how, names = capture.codes("step", "linked_by")
+    return any(names[code] == "structure" for code in np.unique(how[row]).tolist() if code >= 0)
 
 
 def _batch(capture: Capture, row: Int64s) -> Int64s:
@@ -162,7 +170,7 @@ def _usual(batch: Int64s, length: Int64s) -> Floats:
 def warm_up(steps: Steps) -> WarmUp | None:
     """The slow steps at the start of the capture; None when the first one is as long as later ones."""
     is_slow = steps.length > SLOW_RATIO * steps.usual
-    if not is_slow[0]:
+    if not is_slow[0] or not (steps.is_marked or steps.is_model):
         return None
     count = int(np.argmin(is_slow)) if not is_slow.all() else len(is_slow)
     if count > MAX_LEADING * len(is_slow):
@@ -181,6 +189,8 @@ def warm_up(steps: Steps) -> WarmUp | None:
 
 def period(steps: Steps) -> Period | None:
     """Slow steps at even distances; None when there are too few or they come at random."""
+    if not (steps.is_marked or steps.is_model):
+        return None
     slow = np.flatnonzero(steps.length > SLOW_RATIO * steps.usual)
     leading = warm_up(steps)
     slow = slow[slow >= (leading.count if leading else 0)]
