@@ -36,7 +36,7 @@ HELD_OUT = {
     "hta/ns_resolution_trace/*.gz": 0.05,
     "hta/df_index_resolver/*.gz": 0.05,
     "tracelens/mi300/resnet_act_checkpoint.json.gz": 0.05,
-    # Nearly half of its work has no launch in the file: three quarters of its path are delay without a cause,
+    # Hundreds of launches are not in the file: half of its path is delay without a cause,
     # and `explain` refuses to replay it.
     "hta/negative_queue_length_values_check/*.gz": 0.13,
 }
