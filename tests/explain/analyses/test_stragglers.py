@@ -41,6 +41,8 @@ def test_a_late_host_is_a_straggler(num_ranks: int) -> None:
         lost * (num_ranks - 1) / num_ranks, rel=0.1
     )
     assert finding.effort == "code"
+    # Its own idle time, claimed by its cause, is this claim's too.
+    assert finding.part_of_ns["launch-unknown"] == pytest.approx(lost / num_ranks, rel=0.1)
 
 
 def test_clocks_that_differ_change_nothing() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenpath.capture.intervals import Int64s
+from tokenpath.capture.intervals import Int64s, covered, union
 from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 from tokenpath.core.stats_bootstrap import bootstrap_interval
@@ -22,6 +22,8 @@ from tokenpath.explain.analyses.stragglers_arrivals import (
 )
 from tokenpath.explain.analyses.stragglers_kernels import AgainstOthers, against_others
 from tokenpath.explain.analysis import Analysis
+from tokenpath.explain.causes import CAUSE_NUMBER
+from tokenpath.explain.findings import IDLE_CODES
 
 MIN_SHARE = 0.005
 """Waiting below this share of the window is not looked into."""
@@ -210,10 +212,37 @@ def _finding(
             "clock_residual_ns": arrivals.residual_ns,
         },
         place=place,
-        part_of_ns={"exposed-communication": blame.net_ns},
+        part_of_ns={"exposed-communication": blame.net_ns}
+        | _same_kernels(code, kernels)
+        | _own_idle(analysis, arrivals, blame, share),
         confidence=_confidence(arrivals, blame, total_ns),
         effort=effort,
     )
+
+
+def _same_kernels(code: str, kernels: AgainstOthers) -> dict[str, int]:
+    """Kernels that are slower on one rank only are so for its device's or its load's sake, not for their own."""
+    excess = kernels.matched_ns - kernels.reference_ns
+    return {"slow-kernel": excess} if code != "straggler" and excess > 0 else {}
+
+
+def _own_idle(
+    analysis: Analysis, arrivals: Arrivals, blame: _Blame, share: float
+) -> dict[str, int]:
+    """Idle time of the late rank itself, by the code that claims it for its cause: the delay is why."""
+    gaps = analysis.devices[blame.device].gaps
+    if analysis.quality.idle_withheld is not None or not blame.idle_excess_ns:
+        return {}
+    before = union(arrivals.since[blame.parts], arrivals.start[blame.parts])
+    inside = covered(gaps.start, gaps.end, before)
+    total = int(inside.sum())
+    found = {}
+    for code in IDLE_CODES:
+        numbers = [CAUSE_NUMBER[key] for key in code.causes]
+        mine = int(inside[np.isin(gaps.cause, numbers)].sum())
+        if mine:
+            found[code.code] = round(mine * min(1.0, blame.idle_excess_ns / total) * share)
+    return found
 
 
 def _is_slow(kernels: AgainstOthers) -> bool:
