@@ -106,6 +106,15 @@ def test_ranks_may_be_permuted() -> None:
     assert finding.gain_ns == only(rows).gain_ns
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_ranks_whose_collectives_do_not_match(num_ranks: int) -> None:
+    rows = program(num_ranks, transfer_ns=60_000)
+    for row in rows.collective:
+        row["match"] = None
+    shown = {finding.code for finding in report(rows).findings}
+    assert ("unmatched-collectives" in shown) is (num_ranks > 1)
+
+
 @pytest.mark.parametrize("num_ranks", [2, 8])
 def test_noise_alone_names_nobody(num_ranks: int) -> None:
     delay = np.random.default_rng(1).exponential(10_000, (num_ranks, 40)).astype(int)

@@ -35,6 +35,8 @@ MIN_SLOWDOWN = 1.02
 """A device is called slow when equal work takes it at least so much longer than the others."""
 MIN_UNIFORM = 0.75
 """Of a slow device's slow families so much of the time is in kernels that all are slower; of a fuller rank's less."""
+MIN_UNMATCHED = 0.05
+"""From this share of the window on, communication that cannot be matched is spoken of."""
 _NUM_BLOCKS = 20
 _MAX_ROWS = 5
 _COLUMNS = (
@@ -78,8 +80,9 @@ def analyse(context: Context) -> Result:
     """Stragglers, slow devices and uneven loads; nothing where fewer than two ranks share collectives."""
     analysis = context.analysis
     arrivals = find_arrivals(analysis)
-    if arrivals is None or analysis.wall_ns == 0:
-        return Result()
+    if arrivals is None:
+        unmatched = _unmatched(context)
+        return Result([] if unmatched is None else [unmatched])
     exposed = int(arrivals.exposed_ns.sum())
     cause = causes(arrivals)
     blames = _blames(arrivals, cause, len(analysis.devices))
@@ -100,6 +103,39 @@ def analyse(context: Context) -> Result:
         or finding.part_of_ns["exposed-communication"] >= SURE_DOMINANCE * total
     ]
     return Result(findings=findings, tables=[_table(analysis, arrivals, blames, kernels)])
+
+
+def _unmatched(context: Context) -> Finding | None:
+    """Several ranks communicate and none of it could be matched: nobody can say who waits for whom."""
+    analysis = context.analysis
+    sources = analysis.capture.ids("device", "source_id")
+    talking = [d for d in analysis.devices if d.funnel.split.communication_ns]
+    exposed = sum(d.funnel.split.exposed_communication.total for d in talking)
+    ranks = {int(sources[d.work.device_id]) for d in talking}
+    if len(ranks) < 2 or exposed < MIN_UNMATCHED * analysis.wall_ns:
+        return None
+    return Finding(
+        code="unmatched-collectives",
+        sentence=(
+            f"{format_duration(exposed)} of communication without compute beside it on {len(ranks)} ranks "
+            f"({format_percent(exposed, analysis.wall_ns)} of the window), and no collective could be matched "
+            "across them: who waits for whom cannot be told"
+        ),
+        kind=Kind.ABSTENTION,
+        value=exposed / analysis.wall_ns,
+        unit="share of the window",
+        duration_ns=exposed,
+        share=exposed / analysis.wall_ns,
+        gain_ns=None,
+        gain_method=None,
+        status=context.status,
+        falsifier="the ranks belong to different jobs, or to replicas that share no collective",
+        fix=(
+            "record the same steps on all ranks, with collective metadata (NCCL's sequence numbers, PyTorch "
+            "2.6 and later), so that parts of one collective can be told"
+        ),
+        details={"num_ranks": len(ranks)},
+    )
 
 
 def _blames(arrivals: Arrivals, cause: Int64s, num_devices: int) -> list[_Blame]:
