@@ -31,6 +31,7 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("critical_path", ("kernel",)),
     Entry("scheduler", ("step", "request", "request_step")),
     Entry("client", ("request",)),
+    Entry("host", ("kernel", "api_call")),
 )
 """In the order in which they run; no analysis sees another's result."""
 
