@@ -98,6 +98,33 @@ def test_a_nearly_empty_last_wave(tmp_path: Path) -> None:
     assert finding.place["family"] == "gemm"
 
 
+@pytest.mark.parametrize(("tokens", "codes"), [(64, []), (4096, ["tail-wave"])])
+def test_tails_of_unknown_products_need_arithmetic(
+    tokens: int, codes: list[str], tmp_path: Path
+) -> None:
+    """In decode memory is the limit, and a last wave costs nearly nothing."""
+    run = Run()
+    sums = f"sq{tokens}sk{tokens}sqsq{tokens}sqsk{tokens}"
+    for _ in range(4):
+        run.step(f"execute_{tokens}_context_1({sums})_generation_0(sq0sk0sqsq0sqsk0)")
+        for _ in range(6):
+            run.kernel(
+                GEMM, 185.0, grid=[140, 1, 1], block=[384, 1, 1], registers=168, shared=231424
+            )
+    assert [f.code for f in costs(report_of(run, tmp_path), *CODES)] == codes
+
+
+def test_a_slow_product_is_not_excused_by_its_waves(tmp_path: Path) -> None:
+    run = layers(4)
+    for _ in range(8):
+        run.kernel(
+            f"{GEMM}_tail", 900.0, op="aten::mm", dims=[[1280, K], [K, 14 * 128 * 4]],
+            grid=[14, 10, 1], block=[384, 1, 1], registers=168, shared=231424,
+        )  # fmt: skip
+    (finding,) = costs(report_of(run, tmp_path), *CODES)
+    assert finding.code == "slow-kernel"
+
+
 def test_few_warps_and_slow(tmp_path: Path) -> None:
     run = layers(6)
     for _ in range(12):

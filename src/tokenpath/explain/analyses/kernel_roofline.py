@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenpath.capture.capture import NO_ID
 from tokenpath.core.units import format_percent
 from tokenpath.explain.analyses.attention_stalls import judge_attention
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.kernel_roofline_attainable import expected_ns, limiter
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim, claims_of_code
 from tokenpath.explain.analyses.kernel_roofline_launch import Residency, waves
+from tokenpath.explain.analyses.kernel_roofline_layers import step_tokens
 from tokenpath.explain.analyses.kernel_roofline_shapes import ATTENTION, MATRIX
 from tokenpath.explain.analyses.kernel_roofline_table import residency_of, roofline_table
 from tokenpath.explain.analyses.kernel_roofline_work import Floats, Group, kernel_groups
@@ -32,6 +35,12 @@ MAX_LAST_FILL = 0.5
 """The last round leaves most multiprocessors idle below this."""
 MIN_PEERS = 3
 """Other groups of one limiter that are needed to move what counts as attainable."""
+MAX_LARGE_BLOCKS = 2
+"""Resident blocks of a multiprocessor up to which a round is all of them."""
+MIN_TAIL_TOKENS = 512
+"""Tokens of the step from which on a product of unknown shape is limited by arithmetic."""
+MIN_TAIL_PART = 0.6
+"""Share of the time above attainable that the rounds must explain; else the kernel is slow for another reason."""
 MIN_TAIL_GAIN = 0.1
 """A tail that costs a smaller share of the kernel is not named."""
 LOW_OCCUPANCY = 0.3
@@ -50,11 +59,13 @@ def analyse(context: Context) -> Result:
     attainable = attainable_ns(groups)
     precise = wrong_precision(groups, attainable)
     taken = {id(group) for group, _, _ in precise}
+    step, batch = analysis.capture.ids("kernel", "step_id"), step_tokens(analysis.capture)
     claims: dict[str, list[Claim]] = defaultdict(list)
     claims["wrong-precision"] = [Claim(group, left, why) for group, left, why in precise]
     for at, group in enumerate(groups):
         if id(group) not in taken:
-            found = _judge(groups, at, attainable[at])
+            tokens = _tokens(group, step, batch) if attainable[at] is None else 0.0
+            found = _judge(groups, at, attainable[at], tokens)
             if found is not None:
                 claims[found[0]].append(found[1])
     claims["slow-kernel"] += _slower_than_elsewhere(groups, attainable)
@@ -100,6 +111,13 @@ def analyse(context: Context) -> Result:
         [roofline_table(groups, attainable, labels)],
         proposals=proposals,
     )
+
+
+def _tokens(group: Group, step: NDArray[np.int32], batch: NDArray[np.int64]) -> float:
+    """Median tokens of the steps in which a group runs; 0 where unknown."""
+    steps = step[group.rows]
+    steps = steps[steps != NO_ID]
+    return float(np.median(batch[steps])) if len(steps) else 0.0
 
 
 def attainable_ns(groups: Sequence[Group]) -> list[float | None]:
@@ -157,13 +175,15 @@ def weighted_median(ordered: Floats, weight: Floats) -> float:
     return float(ordered[min(len(ordered) - 1, int(np.searchsorted(seen, seen[-1] / 2)))])
 
 
-def _judge(groups: Sequence[Group], at: int, attainable: float | None) -> tuple[str, Claim] | None:
+def _judge(
+    groups: Sequence[Group], at: int, attainable: float | None, tokens: float
+) -> tuple[str, Claim] | None:
     """The code and claim of a slow group; None for one that is not, or whose speed is not its own."""
     group = groups[at]
     if group.quiet_ns < MIN_SLOW_NS or group.alone < MIN_ALONE or group.family in ATTENTION:
         return None  # of attention, attention_stalls judges: the lengths of the requests count
     room = residency_of(group)
-    if (claim := _tail(group, room, attainable)) is not None:
+    if (claim := _tail(group, room, attainable, tokens)) is not None:
         return "tail-wave", claim
     if attainable is None or group.quiet_ns < SLOW_RATIO * attainable:
         return None
@@ -180,30 +200,38 @@ def _judge(groups: Sequence[Group], at: int, attainable: float | None) -> tuple[
     return "slow-kernel", Claim(group, excess, times)
 
 
-def _tail(group: Group, room: Residency | None, attainable: float | None) -> Claim | None:
-    """A matrix kernel whose last round of blocks is mostly empty."""
+def _tail(
+    group: Group, room: Residency | None, attainable: float | None, tokens: float
+) -> Claim | None:
+    """A matrix kernel whose last round of blocks is mostly empty, if that is what its time shows.
+
+    Where memory is the limit an empty round costs little, so a product of unknown shape must have a step of many
+    tokens, and one of known shape must lose about as much as its rounds say.
+    """
     blocks = group.num_blocks
     if room is None or not group.num_sms or not blocks or group.family not in MATRIX:
         return None
-    # Blocks that share a multiprocessor speed up when neighbours end, so a round is one block on each.
-    rounds = waves(blocks, group.num_sms, 1)
-    if blocks <= group.num_sms * room.blocks and room.blocks > 1 and rounds.waves > 1:
+    # Of many small blocks on a multiprocessor the rest speed up when one ends; of one or two large ones not.
+    slots = room.blocks if room.blocks <= MAX_LARGE_BLOCKS else 1
+    if blocks <= group.num_sms * room.blocks:
         return None  # all run at once
-    if rounds.waves <= 1 or rounds.efficiency > MAX_WAVE_EFFICIENCY:
-        return None
-    if rounds.last_fill >= MAX_LAST_FILL:
+    rounds = waves(blocks, group.num_sms, slots)
+    if rounds.efficiency > MAX_WAVE_EFFICIENCY or rounds.last_fill >= MAX_LAST_FILL:
         return None
     excess = group.quiet_ns * (1 - rounds.efficiency)
+    if attainable is None and tokens < MIN_TAIL_TOKENS:
+        return None
     if attainable is not None:
-        if limiter(group) != "compute":
+        above = group.quiet_ns - attainable
+        if excess < MIN_TAIL_PART * above or (limiter(group) != "compute" and excess > 2 * above):
             return None
-        excess = min(excess, group.quiet_ns - attainable)
+        excess = min(excess, above)
     if excess < MIN_TAIL_GAIN * group.quiet_ns:
         return None
     return Claim(
         group,
         int(excess * group.count),
-        f"{blocks:,} blocks on {group.num_sms:,} multiprocessors leave "
+        f"{blocks:,} blocks on {group.num_sms * slots:,} places leave "
         f"{format_percent(1 - rounds.last_fill, 1)} of them idle in the last wave",
     )
 

@@ -91,7 +91,7 @@ def _by_layers(capture: Capture, costs: Costs) -> None:
                 layer[int(device[rows[0]])] = found
     if not layer:
         return
-    tokens = _tokens(capture)
+    tokens = step_tokens(capture)
     memo: dict[tuple[int, int, int, str], int] = {}
     for rows in runs:
         pattern = layer.get(int(device[rows[0]]))
@@ -131,7 +131,7 @@ def _period(products: list[tuple[int, int, str]]) -> list[tuple[int, int, str]] 
     return None
 
 
-def _tokens(capture: Capture) -> Int64s:
+def step_tokens(capture: Capture) -> Int64s:
     """Tokens that each step computed; 0 where its label does not tell."""
     total = np.zeros(capture.num_rows("step"), np.int64)
     for column in ("num_prefill_tokens", "num_decode_tokens"):
