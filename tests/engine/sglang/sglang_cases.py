@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenpath.engine.scheduler import EngineRequest
 from tokenpath.engine.sglang.settings import (
     EVICTION_POLICIES,
+    PRIORITY_POLICIES,
     RETRACTION_POLICIES,
     SCHEDULE_POLICIES,
     SglangSettings,
@@ -72,12 +73,13 @@ def all_settings(draw: st.DrawFn) -> SglangSettings:
     page = draw(st.sampled_from([1, 4, 16]))
     chunk = draw(st.one_of(st.none(), st.integers(1, 4).map(lambda n: n * 16)))
     running = draw(st.integers(1, 12))
+    policy = draw(st.sampled_from(SCHEDULE_POLICIES))
     return SglangSettings(
         max_total_tokens=draw(st.integers(108, 300)),
         max_running_requests=running,
         context_length=1000,
         page_size=page,
-        schedule_policy=draw(st.sampled_from(SCHEDULE_POLICIES)),
+        schedule_policy=policy,
         chunked_prefill_size=chunk,
         max_prefill_tokens=draw(st.sampled_from([50, 16384])),
         enable_mixed_chunk=draw(st.booleans()),
@@ -88,7 +90,7 @@ def all_settings(draw: st.DrawFn) -> SglangSettings:
         disable_radix_cache=draw(st.booleans()),
         radix_eviction_policy=draw(st.sampled_from(EVICTION_POLICIES)),
         tlru_threshold=draw(st.sampled_from([0, 20])),
-        enable_priority_scheduling=draw(st.booleans()),
+        enable_priority_scheduling=policy in PRIORITY_POLICIES and draw(st.booleans()),
         priority_scheduling_preemption_threshold=draw(st.sampled_from([0, 1])),
         retraction_policy=draw(st.sampled_from(RETRACTION_POLICIES)),
         max_new_tokens=draw(st.sampled_from([None, 50])),

@@ -360,3 +360,8 @@ def test_the_turns_of_schedule_and_complete_are_kept() -> None:
     assert np.array_equal(outcome.finished, [0])
     with pytest.raises(UsageError):
         scheduler.complete(decision, 2)
+
+
+def test_priorities_need_a_policy_that_knows_them() -> None:
+    with pytest.raises(UsageError, match="fcfs, lof"):
+        settings(enable_priority_scheduling=True, schedule_policy="lpm")

@@ -9,6 +9,8 @@ from tokenpath.core.errors import UsageError
 SCHEDULE_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof")
 EVICTION_POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "priority", "slru", "tlru")
 RETRACTION_POLICIES = ("length", "priority")
+PRIORITY_POLICIES = ("fcfs", "lof")
+"""Policies beside which SGLang lets requests have priorities: with others, two could preempt each other for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class SglangSettings:
         _choice("schedule_policy", self.schedule_policy, SCHEDULE_POLICIES)
         _choice("radix_eviction_policy", self.radix_eviction_policy, EVICTION_POLICIES)
         _choice("retraction_policy", self.retraction_policy, RETRACTION_POLICIES)
+        if self.enable_priority_scheduling:
+            _choice("schedule_policy beside priorities", self.schedule_policy, PRIORITY_POLICIES)
         for name in ("max_total_tokens", "max_running_requests", "context_length", "page_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}", allowed="at least 1")
