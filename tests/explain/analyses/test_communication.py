@@ -237,3 +237,19 @@ def test_reductions_in_line_behind_one_in_time_are_not_late() -> None:
         rows.work(0, at, 100_000, "optimizer")
         at += 101_000
     assert "late-communication" not in found(report(rows))
+
+
+def test_links_to_single_peers_are_not_all_used_by_two() -> None:
+    whole, pair = peak_of("mi300x", 8), peak_of("mi300x", 2)
+    assert whole is not None
+    assert pair is not None
+    assert whole.bytes_per_s == 7 * pair.bytes_per_s
+    assert peak_of(H100, 2) == peak_of(H100, 8)
+    assert peak_of("h100-nvl-94gb", 4) is None
+    assert peak_of("a100-pcie-80gb", 2) is None
+
+
+def test_small_reductions_by_a_general_library_are_pointed_out() -> None:
+    rows = tensor_parallel(1.5, (16 << 10,), 8)
+    (table,) = [t for t in report(rows, hardware=H100).tables if t.key == "collectives"]
+    assert "one-shot" in str(table.rows[0][-1])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,8 +69,6 @@ def with_steps(made: Capture, num_steps: int, num_ranks: int) -> Capture:
             )  # fmt: skip
     kernel = made["kernel"]
     at = kernel.schema.get_field_index("step_id")
-    import pyarrow as pa
-
     kernel = kernel.set_column(at, kernel.schema.field(at), pa.array(step_of))
     step = build_table("step", {key: [row[key] for row in rows] for key in rows[0]})
     return made.replace({"kernel": kernel, "step": step})
@@ -200,6 +199,30 @@ def test_without_steps_noise_is_unknown() -> None:
     found = compare(capture(rows), capture(rows))
     assert "noise-unknown" in {note.code for note in found.report.notes}
     assert root_of(found).interval is None
+
+
+def test_phases_are_kept_apart() -> None:
+    """Every third step is a prefill; in B all of them take longer."""
+
+    def mixed(gap_ns: int) -> Capture:
+        made = with_steps(
+            capture(
+                program(2, 24, host_ns=lambda rank, step: gap_ns if step % 3 == 0 and step else 0)
+            ),
+            24,
+            2,
+        )
+        step = made["step"]
+        phase = ["prefill" if row % 24 % 3 == 2 else "decode" for row in range(step.num_rows)]
+        at = step.schema.get_field_index("phase")
+        column = pa.array(phase).dictionary_encode()
+        return made.replace({"step": step.set_column(at, step.schema.field(at), column)})
+
+    root = root_of(compare(mixed(0), mixed(50_000)))
+    assert {node.key for node in root.children} == {"prefill", "decode"}
+    assert root.residuals() == {}
+    # The wait before a step lies behind the last work of the step before it.
+    assert path(root)[:2] == ["prefill", "idle"]
 
 
 def test_steps_on_one_side_only_are_left_out() -> None:

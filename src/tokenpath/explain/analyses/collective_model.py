@@ -102,16 +102,29 @@ def _fastest(
     return link.fixed_ns + min(times)
 
 
+def one_shot_ns(buffer_bytes: int, num_ranks: int, bytes_per_s: float) -> float:
+    """An all-reduce in one kernel in which each rank reads all others' buffers: a fixed part and the reads.
+
+    A public vLLM trace of four H100 shows a median of 4 us for decode's small messages.
+    """
+    return 4_000.0 + (num_ranks - 1) * buffer_bytes / (0.75 * bytes_per_s) * 1e9
+
+
 @dataclass(frozen=True)
 class Peak:
     """The link of a device to its peers."""
 
     bytes_per_s: float
-    """What it can send in one direction."""
+    """What it can send in one direction to the peers of its group."""
     name: str
     """`NVLink 4`."""
     has_switch: bool
     """Whether its switch can reduce."""
+
+
+_WIRED = {"xGMI, seven links": 7, "NVLink 2": 3}
+"""Links that lead straight to single peers: how many peers it takes to use all of them. An MI300X has one
+link to each of its seven peers; a V100 without a switch has two of its six to one peer at most."""
 
 
 def peak_of(hardware: str | None, num_ranks: int) -> Peak | None:
@@ -121,7 +134,8 @@ def peak_of(hardware: str | None, num_ranks: int) -> Peak | None:
     part = load_catalogue().get(hardware)
     if part is None or part.scale_up_bytes_per_s is None or part.scale_up is None:
         return None
-    if "optional" in part.scale_up:
+    if "optional" in part.scale_up or ("two cards" in part.scale_up and num_ranks > 2):
         return None  # the card may have no bridge at all
     name = part.scale_up.split(",")[0]
-    return Peak(part.scale_up_bytes_per_s, name, name in ("NVLink 4", "NVLink 5"))
+    share = min(1.0, (num_ranks - 1) / _WIRED.get(part.scale_up, 1))
+    return Peak(part.scale_up_bytes_per_s * share, name, name in ("NVLink 4", "NVLink 5"))

@@ -12,7 +12,7 @@ from tokenpath.core.costs import COLLECTIVE_OPS, bus_factor
 from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 from tokenpath.core.units import format_duration, format_percent
-from tokenpath.explain.analyses.collective_model import OPS
+from tokenpath.explain.analyses.collective_model import OPS, one_shot_ns
 from tokenpath.explain.analyses.communication_calls import (
     UNKNOWN,
     Calls,
@@ -34,6 +34,8 @@ SLOW_SHARE = 0.5
 """The link is called slow when more than this share of the judged time is in transfers beyond the interval."""
 MIN_SLOW = 3
 """Fewer slow transfers than this name no link."""
+MAX_ONE_SHOT = 256 << 10
+"""All-reduces up to this size may be one kernel that reads all peers (vLLM's and SGLang's custom all-reduce)."""
 MIN_STEADY = 8
 """Of one rank alone, so many collectives of a kind ..."""
 MAX_STEADY_SPREAD = 1.3
@@ -256,6 +258,7 @@ def _kind_row(calls: Calls, judged: Judged, mine: Int64s) -> _KindRow:
     verdict = None
     if low is not None and high is not None and wire is not None:
         verdict = "slow" if transfer > high else "fast" if transfer < low else "expected"
+        verdict += _faster_way(op, size, ranks, transfer, wire)
     total = int(calls.length_ns[mine].sum())
     return _KindRow(
         total,
@@ -274,6 +277,15 @@ def _kind_row(calls: Calls, judged: Judged, mine: Int64s) -> _KindRow:
             verdict,
         ],
     )
+
+
+def _faster_way(op: str, size: int, ranks: int, transfer: int, wire_ns: float) -> str:
+    """For small all-reduces far above what a kernel of its own needs: that."""
+    if op != "allreduce" or size > MAX_ONE_SHOT or not wire_ns:
+        return ""
+    rate = size * min(bus_factor("all_reduce", ranks), 1.0) / wire_ns * 1e9
+    one_shot = one_shot_ns(size, ranks, rate)
+    return f"; one-shot {format_duration(one_shot)}" if transfer > 2.5 * one_shot else ""
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
