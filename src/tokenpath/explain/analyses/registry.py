@@ -32,6 +32,8 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("scheduler", ("step", "request", "request_step")),
     Entry("client", ("request",)),
     Entry("host", ("kernel", "api_call")),
+    Entry("kv_cache", ("step", "request", "request_step")),
+    Entry("speculation", ("step", "request", "request_step")),
 )
 """In the order in which they run; no analysis sees another's result."""
 

@@ -41,7 +41,7 @@ class Model:
     cached: Int64s
     """Tokens that were in the prefix cache."""
     output: Int64s
-    """Tokens that were given."""
+    """Steps in which tokens were given."""
     max_running: int
     """Requests that may run at once."""
     budget: int

@@ -80,7 +80,7 @@ class Service:
     cached: Int64s
     """Tokens found in the prefix cache when it was first scheduled."""
     output: Int64s
-    """Tokens given."""
+    """Steps in which it was given tokens: several at once with speculation."""
     prefill_steps: Int64s
     """Steps until its first token."""
     recomputed: Int64s
@@ -156,7 +156,7 @@ def _service(
     ids = who[first_row]
     group = np.repeat(np.arange(len(ids)), np.diff(np.append(first_row, len(who))))
     last_row = np.append(first_row[1:], len(who)) - 1
-    given = np.add.reduceat(emitted, first_row)
+    given = np.add.reduceat((emitted > 0).astype(np.int64), first_row)
     gave = np.full(len(ids), len(who), np.int64)
     np.minimum.at(gave, group[emitted > 0], np.flatnonzero(emitted > 0))
     whole = np.flatnonzero((gave < len(who)) & (given > 0))

@@ -1,0 +1,95 @@
+"""What sources say of shared prefixes, of evicted blocks, and of slower tiers of the KV cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenpath.capture.capture import Capture
+
+_PREFIX = re.compile(
+    r"(?:^|[._-])prefix[._-]?(?:len|length|tokens)$|shared[._-]prefix(?:[._-](?:len|tokens))?$|prefix_repetition_prefix_len$|system_prompt_len$",
+    re.IGNORECASE,
+)
+_NUM_PREFIXES = re.compile(r"num[._-](?:prefixes|prefix[._-]prompts|groups)$", re.IGNORECASE)
+_TIER = re.compile(
+    r"kv_connector|kv_transfer_config|kv_offload|cpu_offload_gb|lmcache|hicache|mooncake|nixl",
+    re.IGNORECASE,
+)
+_OFF = frozenset({"", "none", "null", "false", "0", "0.0", "{}"})
+_OUTSIDE = re.compile(
+    r'"(?:source|cache_source|cache_tier|medium)": ?"(?:host|cpu|disk|storage|p2p|external\w*)"',
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A prefix that the load's settings say requests share."""
+
+    tokens: int
+    """Its length."""
+    num_prefixes: int
+    """How many there are."""
+    stated_by: str
+    """Name of the setting."""
+
+
+def shared_prefix(capture: Capture) -> Prefix | None:
+    """From settings of load generators; None where none states one."""
+    rows = capture["setting"].to_pylist()
+    numbers = {
+        row["name"]: int(row["value"])
+        for row in rows
+        if row["value"].isdigit() and int(row["value"])
+    }
+    found = [name for name in numbers if _PREFIX.search(name.replace("-", "_"))]
+    if not found:
+        return None
+    longest = max(found, key=lambda name: numbers[name])
+    several = [numbers[name] for name in numbers if _NUM_PREFIXES.search(name.replace("-", "_"))]
+    return Prefix(numbers[longest], max(several, default=1), longest)
+
+
+def evicted_tokens(capture: Capture) -> int:
+    """Tokens of blocks that were stored on the device, removed there and stored again."""
+    if not capture.num_rows("kv_event"):
+        return 0
+    actions, names = capture.codes("kv_event", "action")
+    media, media_names = capture.codes("kv_event", "medium")
+    on_device = np.array([name == "gpu" for name in media_names] or [False])
+    is_here = (media < 0) | on_device[np.maximum(media, 0)]
+    wanted = is_here & np.isin(
+        actions, [at for at, name in enumerate(names) if name in ("stored", "removed")]
+    )
+    hashes = capture["kv_event"]["block_hash"].combine_chunks().dictionary_encode()
+    block = hashes.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.flatnonzero(wanted & (block >= 0))
+    engine = capture.ids("kv_event", "engine_id")[rows].astype(np.int64)
+    order = np.lexsort((rows, capture.int64("kv_event", "at_ns")[rows], block[rows], engine))
+    rows, engine = rows[order], engine[order]
+    is_stored = (
+        actions[rows] == names.index("stored")
+        if "stored" in names
+        else np.zeros(len(rows), np.bool_)
+    )
+    if len(rows) < 2:
+        return 0
+    same = (block[rows][1:] == block[rows][:-1]) & (engine[1:] == engine[:-1])
+    again = same & is_stored[1:] & ~is_stored[:-1]
+    tokens = capture.int64("kv_event", "num_tokens", 0)[rows][1:]
+    return int(tokens[again].sum())
+
+
+def uses_tier(capture: Capture) -> bool:
+    """Whether some source says that KV comes from elsewhere than the device."""
+    for row in capture["setting"].to_pylist():
+        if _TIER.search(row["name"]) and row["value"].lower() not in _OFF:
+            return True
+    _, media = capture.codes("kv_event", "medium")
+    _, labels = capture.codes("counter_sample", "labels")
+    _, names = capture.codes("counter_sample", "name")
+    stated = any(_OUTSIDE.search(label) for label in labels) or "requests.kv_fetch" in names
+    return stated or any(name in ("host", "disk") for name in media)
