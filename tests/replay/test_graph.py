@@ -92,6 +92,24 @@ def test_overlap_of_neighbours_on_a_stream_is_kept() -> None:
     assert (timed_again(graph) == graph.time).all()
 
 
+def test_a_full_queue_makes_launches_wait_for_earlier_work() -> None:
+    # The host launches every 5 us, the device takes 20 us a kernel; only 1,000 launches may be under way.
+    ends = [10 + 20 * (k + 1) for k in range(1_500)]
+    calls: list[Call] = []
+    now = 0
+    for k in range(1_500):
+        until = now + 3 if k < 1_000 else max(now + 3, ends[k - 1_000] + 1)
+        calls.append((0, "cudaLaunchKernel", now, until))
+        now = until + 2
+    capture = run(calls, [(k, 7, "compute", end - 20, end) for k, end in enumerate(ends)])
+    graph = build_graph(capture)
+    held = [binding(graph, int(point)) for point in graph.call_end]
+    assert EdgeKind.QUEUE not in held[:1_000]
+    # The first to wait shows up when the host has caught up with the limit.
+    assert held.count(EdgeKind.QUEUE) > 150
+    assert (timed_again(graph) == graph.time).all()
+
+
 def random_run(seed: int) -> Capture:
     """Any times at all, sensible or not: overlapping calls, kernels before their launch, ties."""
     rng = np.random.default_rng(seed)

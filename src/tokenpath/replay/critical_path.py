@@ -35,6 +35,7 @@ _PART_OF_KIND = {
     EdgeKind.HOST: HOST,
     EdgeKind.THREAD: HOST,
     EdgeKind.RETURN: WAIT,
+    EdgeKind.QUEUE: WAIT,
     EdgeKind.LAUNCH: LAUNCH,
     EdgeKind.STREAM: HANDOVER,
     EdgeKind.GRAPH: HANDOVER,

@@ -45,6 +45,8 @@ class EdgeKind(enum.IntEnum):
     PAST_COMMUNICATION = 12
     """Work starts after the last work on its stream that is neither communication nor copy. Never binding as
     measured: it is what remains when communication is hidden."""
+    QUEUE = 14
+    """A launch returns when the queue of launches has room again."""
     CROWDED = 13
     """Queued work starts while work of another stream runs its last waves; no record says that it waited for
     room. The edge leads from the start of the other, and stretches with it as OVERLAP does."""

@@ -19,6 +19,10 @@ _BASE_NS, _RETURN_NS = 2_000, 10_000
 _MIN_POLL_NS, _MAX_POLL_BACK_NS, _POLL_SHARE = 200_000, 60_000, 10
 """A stretch that may be polling is at least so long, and its kernel ends at most so long, and a tenth of the
 stretch, before it does."""
+_MIN_QUEUE, _FULL_SHARE, _QUEUED_TIMES = 900, 0.97, 2
+"""A queue of launches is full with no fewer than so many in it (CUDA has room for 1,024, and real captures stop at
+967 to 1,022) and this share of the most that it ever held; a launch that stood still then takes longer than so many
+usual ones."""
 
 
 def add_host_edges(
@@ -28,6 +32,7 @@ def add_host_edges(
     own_ns = np.full(2 * len(measured.calls), -1, np.int64)
     _add_waits(measured, number, edges, own_ns)
     polled = _add_polls(measured, number, edges, own_ns)
+    _add_full_queues(measured, number, edges, own_ns)
     add_thread_order(capture, measured, own_ns, polled, edges)
     return own_ns[1::2]
 
@@ -88,6 +93,40 @@ def _add_polls(measured: Measured, number: Numbering, edges: EdgeList, own_ns: I
         EdgeKind.RETURN,
     )
     return before + 1
+
+
+def _add_full_queues(
+    measured: Measured, number: Numbering, edges: EdgeList, own_ns: Int64s
+) -> None:
+    """Launches that stood still until the queue had room: they return when the work of an earlier one ends."""
+    work, calls = measured.work, measured.calls
+    by_end = np.argsort(work.end, kind="stable")
+    by_end = by_end[work.call[by_end] >= 0]
+    last = np.full(len(calls), -1, np.int64)
+    last[work.call[by_end]] = by_end
+    for source in np.unique(calls.source).tolist():
+        launches = np.flatnonzero((last >= 0) & (calls.source == source))
+        if len(launches) < _MIN_QUEUE:
+            continue
+        length = calls.end[launches] - calls.start[launches]
+        ended = launches[np.argsort(work.end[last[launches]], kind="stable")]
+        ends = work.end[last[ended]]
+        done = np.searchsorted(ends, calls.end[launches], side="right")
+        issued = np.searchsorted(np.sort(calls.end[launches]), calls.end[launches], side="right")
+        back = calls.end[launches] - ends[np.maximum(done - 1, 0)]
+        depth = issued - done
+        is_deep = depth >= max(_MIN_QUEUE, int(_FULL_SHARE * depth.max()))
+        usual = typical_ns(length[~is_deep], _BASE_NS)
+        full = is_deep & (length > _QUEUED_TIMES * usual)
+        full &= (done > 0) & (ends[np.maximum(done - 1, 0)] > calls.start[launches])
+        full &= own_ns[number.call_end(launches)] < 0
+        own_ns[number.call_end(launches[full])] = usual
+        edges.add(
+            number.work_end(last[ended[done[full] - 1]]),
+            number.call_end(launches[full]),
+            np.minimum(back[full], _RETURN_NS),
+            EdgeKind.QUEUE,
+        )
 
 
 def _own_copies(work: Work, calls: Calls) -> tuple[Int64s, Int64s]:
