@@ -88,3 +88,19 @@ def test_the_order_of_steps_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "turned").mkdir()
     (other,) = costs(report_of(decode(steps[::-1], [32, 16, 1]), tmp_path / "turned"), *CODES)
     assert (one.code, one.duration_ns) == (other.code, other.duration_ns)
+
+
+def test_damaged_labels_and_shapes_are_no_error(tmp_path: Path) -> None:
+    """Numbers that no engine writes, shapes that no memory holds, blocks of nothing."""
+    run = Run()
+    big = "9" * 18
+    run.step(f"execute_{big}_context_0(sq0sk0sqsq0sqsk0)_generation_1(sq1sk{big}sqsq1sqsk1)")
+    run.kernel(ATTENTION, 50.0, op="vllm::unified_attention", dims=[[0, 0, 0], [0, 0, 0]])
+    run.step("decode[bs=0/128 tok=0]")
+    run.kernel(GEMM, 50.0, op="aten::mm", dims=[[10**30, 4], [4, 10**30]], grid=[0, 0, 0])
+    run.kernel(GEMM, 50.0, op="aten::mm", dims=[[0, 4], [4, 0]], grid=[1, 1, 1], block=[0, 1, 1])
+    run.kernel(GEMM, 50.0, op="aten::mm", dims=[[1] * 40, [1] * 40], grid=[1, 1, 1])
+    run.kernel(
+        ATTENTION, 50.0, op="aten::_flash_attention_forward", dims=[[1, 0, 2, 0]] * 3, grid=[1, 1, 1]
+    )  # fmt: skip
+    assert costs(report_of(run, tmp_path), *CODES) == []

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
-from tokenpath.core.units import format_percent
+from tokenpath.core.units import INT64_MIN, format_percent
 from tokenpath.explain.analyses.kernel_roofline_attainable import FLOOR_NS, limiter
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim
 from tokenpath.explain.analyses.kernel_roofline_costs import step_sums
@@ -222,9 +222,9 @@ def step_lengths(capture: Capture) -> StepLengths:
     unknown = np.full(num, np.nan)
     if num == 0:
         return StepLengths(np.zeros(0, bool), unknown, unknown, unknown)
-    requests = capture.float64("step", "num_decode_requests").copy()
-    total = capture.float64("step", "sum_decode_kv_tokens").copy()
-    prefill = capture.float64("step", "num_prefill_tokens").copy()
+    requests = numbers(capture, "step", "num_decode_requests")
+    total = numbers(capture, "step", "sum_decode_kv_tokens")
+    prefill = numbers(capture, "step", "num_prefill_tokens")
     twin = capture.ids("step", "scheduler_step_id")
     longest = _longest(capture, num)
     for column in (requests, total, prefill, longest):
@@ -240,6 +240,12 @@ def step_lengths(capture: Capture) -> StepLengths:
     return StepLengths(~(prefill > 0) & np.isfinite(requests), requests, total, longest)
 
 
+def numbers(capture: Capture, table: str, column: str) -> Floats:
+    """A column of integers as an own array of floats, NaN for NULL; the largest are rounded."""
+    whole = capture.int64(table, column, INT64_MIN)
+    return np.where(whole == INT64_MIN, np.nan, whole.astype(float))
+
+
 def _longest(capture: Capture, num: int) -> Floats:
     """The longest context among the requests of each step, where they are linked."""
     result = np.full(num, np.nan)
@@ -247,7 +253,7 @@ def _longest(capture: Capture, num: int) -> Floats:
         return result
     step = capture.ids("request_step", "step_id")
     tokens = capture.int64("request_step", "num_tokens")
-    before = capture.float64("request_step", "num_computed_before")
+    before = numbers(capture, "request_step", "num_computed_before")
     known = (step != NO_ID) & np.isfinite(before)
     highest = np.zeros(num)
     np.maximum.at(highest, step[known], before[known] + tokens[known])

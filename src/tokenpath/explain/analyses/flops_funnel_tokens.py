@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.explain.analyses.attention_stalls import numbers
 from tokenpath.explain.analyses.graph_padding import Batches, decode_batches
 from tokenpath.explain.analysis import Analysis
 
@@ -68,7 +69,7 @@ def _requests(capture: Capture, steps: np.ndarray) -> tuple[float, float]:
     phase, phases = capture.codes("request_step", "phase")
     prefill = np.array([name == "prefill" for name in phases] or [False])[phase]
     again = _again(capture, step, tokens, prefill)
-    emitted = capture.float64("request_step", "num_emitted")
+    emitted = numbers(capture, "request_step", "num_emitted")
     decode = chosen & ~prefill & np.isfinite(emitted)
     rejected = np.maximum(tokens - emitted, 0.0)[decode & (tokens > 1)].sum()
     total = float(tokens[chosen].sum())
@@ -83,7 +84,7 @@ def _again(
     capture: Capture, step: np.ndarray, tokens: np.ndarray, prefill: np.ndarray
 ) -> np.ndarray:
     """For each row the tokens that its request had computed in an earlier step."""
-    before = capture.float64("request_step", "num_computed_before")
+    before = numbers(capture, "request_step", "num_computed_before")
     request, _ = capture.codes("request_step", "request_id")
     start = capture.int64("step", "start_ns")[step]
     again = np.zeros(len(step))

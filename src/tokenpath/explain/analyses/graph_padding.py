@@ -35,12 +35,14 @@ MIN_KERNEL_SHARE = 0.15
 """The same as a share of the step's per-token kernels."""
 MAX_PADDING = 64
 """A grid this many times the batch is not the batch."""
+MAX_BATCH = 1 << 24
+"""A larger number in a label is no batch."""
 RIDGE_TOKENS = 256
 """Batch from which on a 16-bit product is limited by arithmetic where the part is not known."""
 START_NS = 2_000
 """What a kernel takes whatever its batch."""
 
-_STATED = re.compile(r"bs=(\d+)/(\d+)", re.ASCII)
+_STATED = re.compile(r"bs=(\d{1,9})/(\d{1,9})", re.ASCII)
 _PER_TOKEN = frozenset({"norm", "elementwise", "kv_cache", "quantize"})
 
 
@@ -61,7 +63,8 @@ def decode_batches(capture: Capture) -> Batches:
     padded = real.copy()
     stated = np.zeros(len(real), bool)
     for at, label in enumerate(capture["step"]["name"].to_pylist()):
-        if match := _STATED.search(label):
+        match = _STATED.search(label)
+        if match is not None and 0 < int(match[1]) < MAX_BATCH and int(match[2]) < MAX_BATCH:
             real[at], padded[at] = float(match[1]), float(match[2])
             stated[at] = True
     for at, size in _by_grid(capture, np.where(stated, np.nan, real)).items():

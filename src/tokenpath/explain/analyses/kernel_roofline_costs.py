@@ -22,7 +22,11 @@ Floats = NDArray[np.float64]
 
 MAX_HOPS = 4
 """Enclosing operators that are asked for shapes."""
-_SUMS = re.compile(r"_(context|generation)_(\d+)\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)", re.ASCII)
+_NUMBER = r"(\d{1,15})"
+_SUMS = re.compile(
+    rf"_(context|generation)_{_NUMBER}\(sq{_NUMBER}sk{_NUMBER}sqsq{_NUMBER}sqsk{_NUMBER}\)",
+    re.ASCII,
+)
 _ATTENDS = ("attention", "attn", "mha", "_fa2_", "_fa3_", "fmha", "mla")
 
 
@@ -69,9 +73,14 @@ class Costs:
 
 def combine(*columns: NDArray[np.int32]) -> Int64s:
     """One number for each distinct row of small integers."""
-    key = np.zeros(len(columns[0]), np.int64)
+    key, largest = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        key = key * (int(column.max(initial=0)) + 2) + column + 1
+        width = int(column.max(initial=0)) + 2
+        if largest * width >= 1 << 62:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            largest = int(key.max(initial=0)) + 1
+        key = key * width + column + 1
+        largest *= width
     return key
 
 
@@ -156,12 +165,12 @@ def _paged_attention(
 ) -> OpCost | None:
     """Attention over a KV cache: queries `[tokens, heads, dim]`, keys with fewer heads, lengths from the step."""
     tensors = [t for t in read_tensors(shapes, dtypes) if len(t.shape) in (3, 4)]
-    if len(tensors) < 2 or len(tensors[0].shape) != 3:
+    if len(tensors) < 2 or len(tensors[0].shape) != 3 or not tensors[0].elements:
         return None
     q, k = tensors[0], tensors[1]
     heads, dim = q.shape[1:]
     kv_heads = next(
-        (size for size in k.shape[-2:-4:-1] if heads % size == 0 and size <= heads), heads
+        (size for size in k.shape[-2:-4:-1] if size and heads % size == 0 and size <= heads), heads
     )
     size = q.size or 2
     pairs = sum(part.causal_pairs for part in sums)

@@ -72,6 +72,8 @@ def residency(
 ) -> Residency | None:
     """How many blocks fit by registers, shared memory and warps; None when not even one does."""
     warps = math.ceil(threads / 32)
+    if warps <= 0:
+        return None
     fits = {"warps": limits.warps // warps, "blocks": limits.blocks}
     if registers:
         per_warp = math.ceil(registers * 32 / 256) * 256

@@ -15,6 +15,11 @@ from tokenpath.core.costs import Cost
 
 Shape = tuple[int, ...]
 
+MAX_ELEMENTS = 1 << 50
+"""More elements than any memory holds: such a shape is damage and not looked at."""
+MAX_RANK = 16
+"""Sizes of a tensor, at most."""
+
 MATMUL = frozenset({"gemm", "moe"})
 ATTENTION = frozenset({"attention", "attention_prefill", "attention_decode"})
 CONVOLUTION = frozenset({"convolution", "gemm"})
@@ -101,9 +106,11 @@ def read_tensors(shapes: str, dtypes: str | None) -> list[Tensor]:
 def _collect(entry: object, kind: str, found: list[Tensor]) -> None:
     if not isinstance(entry, list) or not entry:
         return
-    if all(isinstance(size, int) and size >= 0 for size in entry):
+    if all(isinstance(size, int) and 0 <= size <= MAX_ELEMENTS for size in entry):
         dtype, size = _TYPES.get(kind.lower(), (None, None))
-        found.append(Tensor(tuple(entry), dtype, size))
+        tensor = Tensor(tuple(entry), dtype, size)
+        if len(entry) <= MAX_RANK and tensor.elements <= MAX_ELEMENTS:
+            found.append(tensor)
         return
     for inner in entry:
         # Of a TensorList the element type is not recorded.
@@ -152,6 +159,8 @@ def _scaled_mm_with_out(tensors: Sequence[Tensor]) -> OpCost | None:
 def _attention(tensors: Sequence[Tensor], *, heads_first: bool) -> OpCost | None:
     """Fused attention; whether a causal mask halves the pairs is not recorded, so FLOPs are an upper bound."""
     if len(tensors) < 3 or any(len(tensor.shape) != 4 for tensor in tensors[:3]):
+        return None
+    if not all(tensor.elements for tensor in tensors[:3]):
         return None
     q, k, v = tensors[:3]
     order = (0, 2, 1, 3) if heads_first else (0, 1, 2, 3)
