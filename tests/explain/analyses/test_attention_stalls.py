@@ -103,4 +103,5 @@ def test_damaged_labels_and_shapes_are_no_error(tmp_path: Path) -> None:
     run.kernel(
         ATTENTION, 50.0, op="aten::_flash_attention_forward", dims=[[1, 0, 2, 0]] * 3, grid=[1, 1, 1]
     )  # fmt: skip
-    assert costs(report_of(run, tmp_path), *CODES) == []
+    report = report_of(run, tmp_path)
+    assert {"kernel_roofline", "utilisation"} <= {table.key for table in report.tables}

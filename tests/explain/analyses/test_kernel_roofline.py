@@ -172,6 +172,23 @@ def test_names_do_not_matter(tmp_path: Path) -> None:
     assert [f.duration_ns for f in plain] == [f.duration_ns for f in renamed]
 
 
+def test_neither_order_nor_rank_nor_thread_matters(tmp_path: Path) -> None:
+    """Law: the same run as another rank, on another thread, written in another order."""
+    plain = costs(report_of(layers(norm_us=210.0), tmp_path), *CODES)
+    run = layers(norm_us=210.0)
+    run.trace.head["distributedInfo"] = {"backend": "nccl", "rank": 3, "world_size": 8}
+    for event in run.trace.events:
+        if isinstance(event, dict) and event.get("tid") == run.trace.tid:
+            event["tid"] = 777
+    run.trace.events.reverse()
+    (tmp_path / "other").mkdir()
+    other = costs(report_of(run, tmp_path / "other"), *CODES)
+    assert [(f.code, f.duration_ns, f.place) for f in plain] == [
+        (f.code, f.duration_ns, f.place) for f in other
+    ]
+    assert len(plain) == 1
+
+
 def test_costs_of_operators() -> None:
     found = op_cost(
         "aten::addmm", "[[64],[32,128],[128,64],[],[]]", '["c10::Half","c10::Half","c10::Half"]'
