@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpath.explain.analysis import Analysis
 from tokenpath.replay.replay import DeviceWindow, Replay
@@ -21,7 +22,11 @@ def replay_of(analysis: Analysis) -> Replay:
             )
         )
     capture = analysis.capture
-    shift = np.zeros(max(capture.num_rows("source"), 1), np.int64)
-    for clock in host_clocks(capture):
-        shift[list(clock.sources)] = clock.offset_ns
-    return Replay(capture, windows, shift)
+
+    def shift_ns() -> NDArray[np.int64]:
+        shift = np.zeros(max(capture.num_rows("source"), 1), np.int64)
+        for clock in host_clocks(capture):
+            shift[list(clock.sources)] = clock.offset_ns
+        return shift
+
+    return Replay(capture, windows, shift_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,9 +83,12 @@ class Replay:
     """The graph of a capture and the windows in which time counts; the graph is built on first use."""
 
     def __init__(
-        self, capture: Capture, windows: Sequence[DeviceWindow], shift_ns: Int64s | None = None
+        self,
+        capture: Capture,
+        windows: Sequence[DeviceWindow],
+        shift_ns: Callable[[], Int64s] | None = None,
     ) -> None:
-        """`shift_ns` is what the clock of each row of `source` shows too much."""
+        """`shift_ns` tells, when the graph is built, what the clock of each row of `source` shows too much."""
         self._capture = capture
         self._shift_ns = shift_ns
         self.windows = windows
@@ -93,7 +96,7 @@ class Replay:
     @cached_property
     def graph(self) -> Graph:
         """The dependency graph."""
-        return build_graph(self._capture, self._shift_ns)
+        return build_graph(self._capture, None if self._shift_ns is None else self._shift_ns())
 
     @cached_property
     def places(self) -> Places:
