@@ -177,3 +177,49 @@ def test_some_kernels_of_a_family_longer_is_no_slow_device() -> None:
             row["family"] = "gemm"
     assert not found(report(rows))
     assert only(slow).code == "rank-imbalance"
+
+
+def overlapped(slow: float = 1.0, host_ns: int = 0, num_ranks: int = 4) -> Rows:
+    """Data parallel: eight buckets are reduced on a stream of their own while the backward pass goes on."""
+    random = np.random.default_rng(3)
+    rows, free = Rows(), 0
+    for step in range(12):
+        ready = np.zeros((num_ranks, 8), np.int64)
+        for rank in range(num_ranks):
+            at = free + 5_000 + (host_ns if rank == 2 and step else 0)
+            for number in range(16):
+                length = round(100_000 * random.normal(1, 0.005) * (slow if rank == 2 else 1.0))
+                rows.work(rank, at, length, "gemm" if number % 2 else "norm")
+                at += length
+                if number >= 8:
+                    ready[rank, number - 8] = at
+        done = np.zeros(num_ranks, np.int64)
+        for bucket in range(8):
+            begin = np.maximum(ready[:, bucket], done)
+            end = int(begin.max()) + 60_000
+            for rank in range(num_ranks):
+                start = int(begin[rank])
+                row = rows.work(rank, start, end - start, "communication", stream=20)
+                rows.collect(rank, row, 8 * step + bucket)
+            done[:] = end
+        free = int(done.max())
+        for rank in range(num_ranks):
+            rows.work(rank, free, 50_000, "optimizer")
+        free += 50_000
+    return rows
+
+
+def test_a_late_host_behind_overlapped_reductions() -> None:
+    """The waiting shows in the last buckets, beside which the late rank computes: still its host is why."""
+    finding = only(overlapped(host_ns=300_000))
+    assert (finding.code, finding.place["rank"]) == ("straggler", "2")
+    assert finding.gain_ns == pytest.approx(4 * 11 * 300_000, rel=0.1)
+
+
+def test_a_slow_device_behind_overlapped_reductions() -> None:
+    finding = only(overlapped(slow=1.2))
+    assert (finding.code, finding.place["rank"]) == ("slow-device", "2")
+
+
+def test_healthy_overlapped_reductions() -> None:
+    assert not found(report(overlapped()))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tokenpath.capture.intervals import Int64s, covered, union
+from tokenpath.capture.intervals import Int64s, clip, covered
 from tokenpath.core.finding import Evidence, Finding, Kind
-from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 from tokenpath.core.stats_bootstrap import bootstrap_interval
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.analyses.contract import Context, Result
@@ -21,9 +18,11 @@ from tokenpath.explain.analyses.stragglers_arrivals import (
     rank_of,
 )
 from tokenpath.explain.analyses.stragglers_kernels import AgainstOthers, against_others
+from tokenpath.explain.analyses.stragglers_table import Blame, arrivals_table, device_name
 from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSE_NUMBER
 from tokenpath.explain.findings import IDLE_CODES
+from tokenpath.explain.work import COMPUTE, MEMCPY, MEMSET
 
 MIN_SHARE = 0.005
 """Waiting below this share of the window is not looked into."""
@@ -39,41 +38,6 @@ MIN_UNMATCHED = 0.05
 """From this share of the window on, communication that cannot be matched is spoken of."""
 _NUM_BLOCKS = 20
 _MAX_ROWS = 5
-_COLUMNS = (
-    TableColumn("rank", "rank", Unit.TEXT),
-    TableColumn("caused_ns", "others waited for it", Unit.NS),
-    TableColumn("waited_ns", "it waited", Unit.NS),
-    TableColumn("num_caused", "collectives it held up", Unit.COUNT),
-    TableColumn("idle_excess_ns", "late, device idle", Unit.NS),
-    TableColumn("busy_excess_ns", "late, device busy", Unit.NS),
-    TableColumn("slowdown", "equal work", Unit.NUMBER),
-    TableColumn("compute_excess_ns", "more compute", Unit.NS, is_key_figure=False),
-)
-
-
-@dataclass(frozen=True)
-class _Blame:
-    """What one device made the others wait, and why it was late."""
-
-    device: int
-    """Position among the devices of the analysis."""
-    caused_ns: int
-    """Exposed waiting of the others that goes back to it."""
-    net_ns: int
-    """The same over what the typical other device causes."""
-    collectives: Int64s
-    """Collectives that it held up."""
-    parts: Int64s
-    """Its parts in which it was late of its own accord."""
-    idle_excess_ns: int
-    """How much longer its device was idle before those than the others' were."""
-    busy_excess_ns: int
-    """How much longer its device computed before those."""
-
-    @property
-    def own_ns(self) -> int:
-        """Its own lateness: what it would gain itself."""
-        return self.idle_excess_ns + self.busy_excess_ns
 
 
 def analyse(context: Context) -> Result:
@@ -85,24 +49,20 @@ def analyse(context: Context) -> Result:
         return Result([] if unmatched is None else [unmatched])
     exposed = int(arrivals.exposed_ns.sum())
     cause = causes(arrivals)
-    blames = _blames(arrivals, cause, len(analysis.devices))
+    blames = _blames(analysis, arrivals, cause)
     if exposed < MIN_SHARE * analysis.wall_ns:
-        return Result(tables=[_table(analysis, arrivals, blames, None)])
+        return Result(tables=[arrivals_table(analysis, arrivals, blames, None)])
     kernels = against_others(analysis, arrivals)
     total = sum(blame.caused_ns for blame in blames)
-    findings = [
-        _finding(context, arrivals, cause, blame, kernels[blame.device], total)
-        for blame in blames
-        if blame.net_ns > MIN_DOMINANCE * total
-        and blame.net_ns + blame.own_ns >= MIN_SHARE * analysis.wall_ns
-    ]
-    findings = [
-        finding
-        for finding in findings
-        if (finding.gain_interval_ns or (0, 0))[0] > 0
-        or finding.part_of_ns["exposed-communication"] >= SURE_DOMINANCE * total
-    ]
-    return Result(findings=findings, tables=[_table(analysis, arrivals, blames, kernels)])
+    findings = []
+    for blame in blames:
+        is_large = blame.net_ns + blame.own_ns >= MIN_SHARE * analysis.wall_ns
+        if blame.net_ns > MIN_DOMINANCE * total and is_large:
+            finding = _finding(context, arrivals, cause, blame, kernels[blame.device], total)
+            is_steady = (finding.gain_interval_ns or (0, 0))[0] > 0
+            if is_steady or blame.net_ns >= SURE_DOMINANCE * total:
+                findings.append(finding)
+    return Result(findings=findings, tables=[arrivals_table(analysis, arrivals, blames, kernels)])
 
 
 def _unmatched(context: Context) -> Finding | None:
@@ -138,29 +98,47 @@ def _unmatched(context: Context) -> Finding | None:
     )
 
 
-def _blames(arrivals: Arrivals, cause: Int64s, num_devices: int) -> list[_Blame]:
-    num = arrivals.num_collectives
+def _excess(analysis: Analysis, arrivals: Arrivals) -> tuple[Int64s, Int64s]:
+    """(idle, busy) time of each device over the typical other one's in the time that all have in common.
+
+    Totals, because collectives on a stream of their own run late, beside compute that has nothing to do with
+    why they do.
+    """
+    num = len(analysis.devices)
+    idle, busy = np.zeros(num, np.int64), np.zeros(num, np.int64)
+    low, high = arrivals.low_ns, arrivals.high_ns
+    for number, device in enumerate(analysis.devices):
+        at = low[number : number + 1], high[number : number + 1]
+        busy[number] = covered(*at, device.work.busy(COMPUTE, MEMSET, MEMCPY))[0]
+        idle[number] = high[number] - low[number] - covered(*at, device.work.busy())[0]
+    group = np.zeros(num, np.int64)
+    return idle - median_of_others(group, idle, 1), busy - median_of_others(group, busy, 1)
+
+
+def _blames(analysis: Analysis, arrivals: Arrivals, cause: Int64s) -> list[Blame]:
+    num, num_devices = arrivals.num_collectives, len(analysis.devices)
     loss = np.bincount(arrivals.collective, arrivals.exposed_ns, num).astype(np.int64)
     device = np.where(cause == NO_CAUSE, -1, arrivals.device[np.maximum(cause, 0)])
     known = device >= 0
     caused = np.bincount(device[known], loss[known], num_devices).astype(np.int64)
     usual = median_of_others(np.zeros(num_devices, np.int64), caused, 1)
-    own, busy = arrivals.own_ns, arrivals.busy_ns
-    idle_excess = (own - busy) - median_of_others(arrivals.collective, own - busy, num)
-    busy_excess = busy - median_of_others(arrivals.collective, busy, num)
+    others = np.maximum(np.bincount(arrivals.collective, minlength=num) - 1, 1)
+    own = np.bincount(device[known], (loss / others)[known], num_devices)
+    idle_excess, busy_excess = _excess(analysis, arrivals)
     found = []
     for number in range(num_devices):
         mine = np.flatnonzero(device == number)
         parts = np.unique(cause[mine])
         found.append(
-            _Blame(
+            Blame(
                 number,
                 int(caused[number]),
                 int(max(caused[number] - usual[number], 0)),
                 mine,
                 parts,
-                max(int(idle_excess[parts].sum()), 0),
-                max(int(busy_excess[parts].sum()), 0),
+                round(own[number]),
+                int(idle_excess[number]),
+                int(busy_excess[number]),
             )
         )
     return found
@@ -170,29 +148,29 @@ def _finding(
     context: Context,
     arrivals: Arrivals,
     cause: Int64s,
-    blame: _Blame,
+    blame: Blame,
     kernels: AgainstOthers,
     total_ns: int,
 ) -> Finding:
     analysis = context.analysis
     is_host = blame.idle_excess_ns >= blame.busy_excess_ns
     code = "straggler" if is_host else "slow-device" if _is_slow(kernels) else "rank-imbalance"
-    name = _name(analysis, blame.device)
+    name = device_name(analysis, blame.device)
     share = blame.net_ns / blame.caused_ns
-    own = round(blame.own_ns * share)
-    duration = blame.net_ns + own
+    waited_ns, own = _lost(analysis, blame, share)
+    duration = waited_ns + own
     low, high = _interval(arrivals, cause, blame.device, duration)
-    waited = format_duration(blame.net_ns)
+    waited = format_duration(waited_ns)
     of_window = format_percent(duration, analysis.wall_ns)
     place = {"device": analysis.devices[blame.device].work.label}
     rank = rank_of(analysis, analysis.devices[blame.device])
     if rank is not None:
         place["rank"] = str(rank)
     if code == "straggler":
-        late = format_duration(blame.own_ns / max(len(blame.parts), 1))
+        late = format_duration(_usual_lateness(arrivals, blame))
         sentence = (
             f"{name} comes late to {len(blame.parts):,} of {arrivals.num_collectives:,} collectives, by "
-            f"{late} each, its device idle before them: the others wait {waited} for its host "
+            f"{late} each, its device idle meanwhile: the others wait {waited} for its host "
             f"({of_window} of the window with its own delay)"
         )
         fix = "look at this rank's host: other processes, its core and memory binding, GC, data loading"
@@ -237,7 +215,7 @@ def _finding(
         falsifier=falsifier,
         fix=fix,
         details={
-            "waited_ns": blame.net_ns,
+            "waited_ns": waited_ns,
             "own_delay_ns": own,
             "num_collectives": arrivals.num_collectives,
             "num_late": len(blame.parts),
@@ -248,12 +226,25 @@ def _finding(
             "clock_residual_ns": arrivals.residual_ns,
         },
         place=place,
-        part_of_ns={"exposed-communication": blame.net_ns}
+        part_of_ns={"exposed-communication": waited_ns}
         | _same_kernels(code, kernels)
         | _own_idle(analysis, arrivals, blame, share),
         confidence=_confidence(arrivals, blame, total_ns),
         effort=effort,
     )
+
+
+def _lost(analysis: Analysis, blame: Blame, share: float) -> tuple[int, int]:
+    """(what the others lost by it, what it lost itself).
+
+    Ranks that share collectives end together. So what one has more of idle and busy time, each of the others
+    has more of communication that runs alone; where collectives run beside compute that is more than the
+    waiting, since transfers come late as well. It is no less than the waiting that was seen.
+    """
+    each = max(blame.own_ns, blame.idle_excess_ns + blame.busy_excess_ns) * share
+    exposed = [d.funnel.split.exposed_communication.total for d in analysis.devices]
+    most = sum(exposed) - exposed[blame.device]
+    return min(round(each * blame.caused_ns / blame.own_ns), most), round(each)
 
 
 def _same_kernels(code: str, kernels: AgainstOthers) -> dict[str, int]:
@@ -262,15 +253,14 @@ def _same_kernels(code: str, kernels: AgainstOthers) -> dict[str, int]:
     return {"slow-kernel": excess} if code != "straggler" and excess > 0 else {}
 
 
-def _own_idle(
-    analysis: Analysis, arrivals: Arrivals, blame: _Blame, share: float
-) -> dict[str, int]:
+def _own_idle(analysis: Analysis, arrivals: Arrivals, blame: Blame, share: float) -> dict[str, int]:
     """Idle time of the late rank itself, by the code that claims it for its cause: the delay is why."""
     gaps = analysis.devices[blame.device].gaps
-    if analysis.quality.idle_withheld is not None or not blame.idle_excess_ns:
+    if analysis.quality.idle_withheld is not None or blame.idle_excess_ns <= 0:
         return {}
-    before = union(arrivals.since[blame.parts], arrivals.start[blame.parts])
-    inside = covered(gaps.start, gaps.end, before)
+    low, high = arrivals.low_ns[blame.device], arrivals.high_ns[blame.device]
+    start, end = clip(gaps.start, gaps.end, int(low), int(high))
+    inside = end - start
     total = int(inside.sum())
     found = {}
     for code in IDLE_CODES:
@@ -296,10 +286,15 @@ def _most(kernels: AgainstOthers) -> str | None:
     return name if name is not None and excess[name] > 0 else None
 
 
-def _confidence(arrivals: Arrivals, blame: _Blame, total_ns: int) -> float:
+def _usual_lateness(arrivals: Arrivals, blame: Blame) -> float:
+    """Mean lateness where it was late of its own accord, ns."""
+    return float(arrivals.late_ns[blame.parts].mean()) if len(blame.parts) else 0.0
+
+
+def _confidence(arrivals: Arrivals, blame: Blame, total_ns: int) -> float:
     """How much of all waiting goes back to this rank, less where the clocks blur its lateness."""
     dominance = blame.caused_ns / total_ns
-    late = blame.own_ns / max(len(blame.parts), 1)
+    late = _usual_lateness(arrivals, blame)
     blur = (arrivals.residual_ns or 0) / late if late else 1.0
     return round(max(0.05, min(0.99, dominance * (1 - min(blur, 1.0)))), 2)
 
@@ -327,7 +322,7 @@ def _interval(arrivals: Arrivals, cause: Int64s, device: int, total_ns: int) -> 
     return max(round(found.low * scale), 0), round(found.high * scale)
 
 
-def _evidence(arrivals: Arrivals, blame: _Blame) -> Evidence:
+def _evidence(arrivals: Arrivals, blame: Blame) -> Evidence:
     held_up = np.flatnonzero(
         np.isin(arrivals.collective, blame.collectives) & (arrivals.exposed_ns > 0)
     )
@@ -338,39 +333,3 @@ def _evidence(arrivals: Arrivals, blame: _Blame) -> Evidence:
         len(held_up),
         "collectives of the waiting ranks; see table arrivals",
     )
-
-
-def _name(analysis: Analysis, device: int) -> str:
-    rank = rank_of(analysis, analysis.devices[device])
-    return analysis.devices[device].work.label if rank is None else f"rank {rank}"
-
-
-def _table(
-    analysis: Analysis,
-    arrivals: Arrivals,
-    blames: list[_Blame],
-    kernels: list[AgainstOthers] | None,
-) -> ShownTable:
-    waited = np.bincount(arrivals.device, arrivals.exposed_ns, len(analysis.devices))
-    rows: list[list[Cell]] = [
-        [
-            _name(analysis, blame.device),
-            blame.caused_ns,
-            int(waited[blame.device]),
-            len(blame.collectives),
-            blame.idle_excess_ns,
-            blame.busy_excess_ns,
-            None if kernels is None else round(kernels[blame.device].slowdown, 3),
-            None if kernels is None else kernels[blame.device].excess_ns,
-        ]
-        for blame in sorted(blames, key=lambda blame: -blame.caused_ns)
-    ]
-    skew = sum(blame.caused_ns for blame in blames)
-    note = (
-        f"Waiting with no compute beside it: {format_duration(int(waited.sum()))}, of it "
-        f"{format_duration(skew)} behind a rank that was late by itself; the rest is the start of the "
-        "recording, or no rank in particular. Equal work: time of the same kernels over the other ranks'."
-    )
-    if arrivals.residual_ns is not None:
-        note += f" Clocks agree to {format_duration(arrivals.residual_ns)}."
-    return ShownTable("arrivals", "Who waits for whom", _COLUMNS, rows, len(rows), note)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.intervals import Int64s, covered
 from tokenpath.explain.analysis import Analysis, DeviceResult
-from tokenpath.explain.work import COMPUTE, MEMCPY, MEMSET
+from tokenpath.explain.work import COMPUTE, MEMSET
 from tokenpath.stitch.clocks import host_clocks
 
 Float64s = NDArray[np.float64]
@@ -40,12 +40,14 @@ class Arrivals:
     """How much of that had no compute beside it."""
     late_ns: Int64s
     """How long after the typical other device it arrived; below 0 for early ones."""
-    busy_ns: Int64s
-    """Its device time (compute, fills, copies) since its collective before."""
     is_first: NDArray[np.bool_]
     """Whether it is the device's first matched collective, before which nothing is known of it."""
     num_collectives: int
     """How many collectives."""
+    low_ns: Int64s
+    """By device, on its own clock: since when all devices had left their first matched collective."""
+    high_ns: Int64s
+    """By device, on its own clock: until when none had left its last one."""
     residual_ns: int | None
     """How well the clocks agree after the alignment; None where all have one clock."""
 
@@ -109,16 +111,13 @@ def _measure(
     # Nobody waits longer than its own kernel runs, whatever the clocks say.
     wait = np.minimum(last[collective] - aligned_start, end - start)
     since, is_first = _since(device, start, end)
-    exposed: Int64s
-    busy: Int64s
-    exposed, busy = np.zeros_like(wait), np.zeros_like(wait)
+    exposed = np.zeros_like(wait)
     for position, result in enumerate(analysis.devices):
         mine = np.flatnonzero(device == position)
         if len(mine):
             work = result.work
             compute = work.busy(COMPUTE, MEMSET)
             exposed[mine] = wait[mine] - covered(start[mine], start[mine] + wait[mine], compute)
-            busy[mine] = covered(since[mine], start[mine], work.busy(COMPUTE, MEMSET, MEMCPY))
     return Arrivals(
         collective,
         device,
@@ -129,11 +128,26 @@ def _measure(
         wait,
         exposed,
         aligned_start - median_of_others(collective, aligned_start, num),
-        busy,
         is_first,
         num,
+        *_common_time(device, end, aligned_end, len(analysis.devices)),
         max(clock.residual_ns for clock in clocks) if clocks else None,
     )
+
+
+def _common_time(
+    device: Int64s, end: Int64s, aligned: Int64s, num_devices: int
+) -> tuple[Int64s, Int64s]:
+    """The stretch between the first and last matched collectives of all devices, on each one's own clock."""
+    first = np.full(num_devices, np.iinfo(np.int64).max)
+    last = np.full(num_devices, np.iinfo(np.int64).min)
+    np.minimum.at(first, device, aligned)
+    np.maximum.at(last, device, aligned)
+    there = first <= last
+    low, high = int(first[there].max()), int(last[there].min())
+    shift = np.zeros(num_devices, np.int64)
+    shift[device] = aligned - end
+    return low - shift, np.maximum(high, low) - shift
 
 
 def _numbered(match: Int64s, end: Int64s) -> Int64s:
