@@ -9,6 +9,7 @@ import pytest
 from explain.analyses.kernel_cases import ATTENTION, GEMM, Run, costs, report_of
 
 CODES = ("attention-underfilled", "attention-imbalance", "slow-kernel")
+FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true>(Flash_fwd_params)"
 HEADS, KV_HEADS, DIM, LAYERS = 32, 8, 128, 8
 
 
@@ -88,6 +89,26 @@ def test_the_order_of_steps_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "turned").mkdir()
     (other,) = costs(report_of(decode(steps[::-1], [32, 16, 1]), tmp_path / "turned"), *CODES)
     assert (one.code, one.duration_ns) == (other.code, other.duration_ns)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "code"),
+    [([14000] + [300] * 7, "attention-imbalance"), ([2000] * 8, "slow-kernel")],
+    ids=["one long prompt", "equal prompts"],
+)
+def test_prompts_of_unequal_length(lengths: list[int], code: str, tmp_path: Path) -> None:
+    tokens, squares = sum(lengths), sum(length**2 for length in lengths)
+    sums = f"sq{tokens}sk{tokens}sqsq{squares}sqsk{squares}"
+    run = Run().step(
+        f"execute_{tokens}_context_{len(lengths)}({sums})_generation_0(sq0sk0sqsq0sqsk0)"
+    )
+    ideal = 4 * HEADS * DIM * squares / 2 / (0.5 * 989e12) * 1e6
+    for _ in range(LAYERS):
+        run.kernel(GEMM, 300.0, grid=[132, 1, 1])
+        dims = [[tokens, HEADS, DIM], [tokens, KV_HEADS, DIM], [tokens, KV_HEADS, DIM]]
+        run.kernel(FLASH, 4 * ideal, op="vllm::unified_attention", dims=dims, grid=[200, 32, 1])
+    (finding,) = costs(report_of(run, tmp_path), *CODES)
+    assert finding.code == code
 
 
 def test_damaged_labels_and_shapes_are_no_error(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ class StepLengths:
     """Summed context."""
     longest: Floats
     """The longest."""
+    prompt_spread: Floats
+    """Of steps with prompts: prompts x summed squares of their tokens / squared sum; 1 when all are equal."""
 
 
 def judge_attention(
@@ -178,8 +180,11 @@ class _Stall:
             & np.isfinite(lengths.total[of_row[known]])
             & (lengths.requests[of_row[known]] >= 2)
         )
+        prompts = lengths.prompt_spread[of_row[of_row != NO_ID]]
+        prompts = prompts[np.isfinite(prompts)]
         if not known.any():
-            return cls(False, None, "")
+            unequal = len(prompts) > 0 and float(np.median(prompts)) >= MIN_SPREAD
+            return cls(unequal, None, "one prompt has most of the tokens" if unequal else "")
         steps, inverse = np.unique(of_row[known], return_inverse=True)
         mean = np.bincount(inverse, weights=duration[known]) / np.bincount(inverse)
         total, requests = lengths.total[steps], lengths.requests[steps]
@@ -221,23 +226,26 @@ def step_lengths(capture: Capture) -> StepLengths:
     num = capture.num_rows("step")
     unknown = np.full(num, np.nan)
     if num == 0:
-        return StepLengths(np.zeros(0, bool), unknown, unknown, unknown)
+        return StepLengths(np.zeros(0, bool), unknown, unknown, unknown, unknown)
     requests = numbers(capture, "step", "num_decode_requests")
     total = numbers(capture, "step", "sum_decode_kv_tokens")
     prefill = numbers(capture, "step", "num_prefill_tokens")
     twin = capture.ids("step", "scheduler_step_id")
-    longest = _longest(capture, num)
+    longest, spread = _longest(capture, num), unknown.copy()
     for column in (requests, total, prefill, longest):
         missing = np.isnan(column) & (twin != NO_ID)
         column[missing] = column[twin[missing]]
     for at, label in enumerate(capture["step"]["name"].to_pylist()):
         sums = step_sums(label)
         if sums is not None:
-            _, decode = sums
+            prompts, decode = sums
+            if prompts.queries:
+                spread[at] = prompts.requests * prompts.squares / prompts.queries**2
             requests[at], total[at], prefill[at] = decode.requests, decode.keys, sums[0].queries
     total[total <= 0] = np.nan
     requests[requests <= 0] = np.nan
-    return StepLengths(~(prefill > 0) & np.isfinite(requests), requests, total, longest)
+    is_decode = ~(prefill > 0) & np.isfinite(requests)
+    return StepLengths(is_decode, requests, total, longest, spread)
 
 
 def numbers(capture: Capture, table: str, column: str) -> Floats:

@@ -16,10 +16,12 @@ from tokenpath.explain.analyses.kernel_roofline_work import Group
 
 COMPUTE = {"gemm": 0.62, "moe": 0.45, "convolution": 0.45, "attention": 0.25}
 """Attainable share of the dense peak of the type; attention under a mask counts as if unmasked."""
+ATTENTION_EXACT = 0.40
+"""Of attention whose query-key pairs are known, on NVIDIA parts."""
 COMPUTE_AMD = {"gemm": 0.40, "moe": 0.30, "convolution": 0.30, "attention": 0.15}
 """The same on AMD parts."""
 MEMORY = {
-    "gemm": 0.60, "moe": 0.45, "convolution": 0.50, "attention": 0.45,
+    "gemm": 0.60, "moe": 0.45, "convolution": 0.50, "attention": 0.55,
     "elementwise": 0.65, "norm": 0.50, "softmax": 0.50, "quantize": 0.50,
     "reduce": 0.45, "copy": 0.45, "index": 0.40, "pooling": 0.40, "random": 0.40,
 }  # fmt: skip
@@ -59,7 +61,10 @@ def bounds_ns(group: Group, dtype: str | None = None) -> tuple[float, float] | N
         if peak is None:
             return None
         padded = group.flops * _padding(group)
-        compute = padded / (peak * table[key] * fill) * 1e9
+        share = table[key]
+        if key == "attention" and hardware.vendor != "AMD" and group.op is not None:
+            share = ATTENTION_EXACT if group.op.is_exact else share
+        compute = padded / (peak * share * fill) * 1e9
     smaller = 0.5 if dtype in ("bf16", "fp16") and own in ("fp32", "tf32") else 1.0
     rate = hardware.memory_bytes_per_s * MEMORY[key] * (0.8 if hardware.vendor == "AMD" else 1.0)
     return compute, group.bytes * smaller / (rate * stream) * 1e9
