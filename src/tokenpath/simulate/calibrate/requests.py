@@ -8,7 +8,7 @@ again, and the weights move half of the way each time (a full step swings, as qu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,8 @@ MIN_REQUESTS = 20
 """Fewer requests than this say too little."""
 DEFAULT_ROUNDS = 10
 _MOVE = 0.5
+_SCALED = 0.02
+"""Times of requests that agree to within this in sum need no other scale."""
 _INNER_ROUNDS = 8
 _SHORT_STEP_NS = 1e7
 _SLACK = 0.02
@@ -156,8 +158,8 @@ def fit_requests(
 ) -> RequestFit:
     """Fit the weights of `form` to the requests that `use` marks (all by default), from weights `start`.
 
-    `num_rounds` simulations are made; the weights whose simulation came nearest are returned. The first third
-    of them only scale all weights alike: far from the truth the contents of steps are wrong. `prior_sigma`:
+    `num_rounds` simulations are made; the weights whose simulation came nearest are returned. The first of them,
+    half at most, only scale all weights alike: far from the truth the contents of steps are wrong. `prior_sigma`:
     how far, as a share, each weight may be from `start` so scaled; None: as far as it likes.
 
     InputError for fewer than MIN_REQUESTS requests with both tokens.
@@ -171,20 +173,40 @@ def fit_requests(
         )
     weights = anchor = start.copy()
     best = RequestFit(form.curve(weights), weights, np.inf, 0)
-    num_scaled = max(num_rounds // 3, 1)
+    scales: list[tuple[float, float]] = [(0.0, 0.0)]
+    num_scaled = max(num_rounds // 2, 1)
+    is_scaled = False
     for number in range(max(num_rounds, 1)):
         run = simulate(form.curve(weights))
         loss = _loss(measured, run.times, mask)
         if loss < best.loss * (1 - _SLACK):
             best = RequestFit(form.curve(weights), weights, loss, number + 1)
         matrix, target = _equations(measured, run, form, mask, weights)
-        if number < num_scaled:
-            weights = weights * (target.sum() / (matrix @ weights).sum())
-            anchor = weights
+        if not is_scaled and number < num_scaled:
+            log_scale, _ = scales.pop()
+            off = float(np.log(target.sum() / (matrix @ weights).sum()))
+            scales += [(log_scale, off), (_next_scale([*scales, (log_scale, off)]), 0.0)]
+            anchor = weights = start * np.exp(scales[-1][0])
+            is_scaled = abs(off) < _SCALED
             continue
         found = _solve(matrix, target, weights, anchor, prior_sigma)
         weights = weights + _MOVE * (found - weights)
     return best
+
+
+def _next_scale(tried: Sequence[tuple[float, float]]) -> float:
+    """The scale to try next, after (scale, how much longer was measured than simulated), all logarithms.
+
+    Near saturation the times of requests grow far faster than those of steps: to scale by what is missing
+    overshoots, further each time. So half of it at first, and between two that enclose the truth then.
+    """
+    fast = max((one for one in tried if one[1] > 0), default=None)
+    slow = min((one for one in tried if one[1] <= 0), default=None)
+    if fast is None or slow is None or fast[0] >= slow[0]:
+        at, off = tried[-1]
+        return at + _MOVE * off
+    share = fast[1] / (fast[1] - slow[1])
+    return fast[0] + min(max(share, 0.1), 0.9) * (slow[0] - fast[0])
 
 
 def _equations(
