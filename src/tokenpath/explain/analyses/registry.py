@@ -34,6 +34,9 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("host", ("kernel", "api_call")),
     Entry("kv_cache", ("step", "request", "request_step")),
     Entry("speculation", ("step", "request", "request_step")),
+    Entry("memory", ("memory_block",)),
+    Entry("memory_growth", ("kernel", "api_call")),
+    Entry("host_cold_start", ("span",)),
 )
 """In the order in which they run; no analysis sees another's result."""
 
