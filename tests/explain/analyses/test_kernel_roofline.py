@@ -245,3 +245,16 @@ def test_blocks_that_fit() -> None:
 )
 def test_types_in_names(name: str, dtype: str | None) -> None:
     assert dtype_of_name(name) == dtype
+
+
+@pytest.mark.parametrize("gemm", [0.42, 0.6, 0.8])
+@pytest.mark.parametrize("streaming", [0.5, 0.8])
+def test_healthy_efficiencies_are_no_finding(gemm: float, streaming: float, tmp_path: Path) -> None:
+    """Well made kernels differ: products of 0.4 to 0.8 of the peak, streams of 0.5 to 0.8 of the rate."""
+    run = layers(
+        6,
+        gemm_us=6 + 2 * M * N * K / (gemm * PEAK) * 1e6,
+        norm_us=3 + 2 * SIZE * 2 / (streaming * RATE) * 1e6,
+        add_us=3 + 3 * SIZE * 2 / ((1.3 - streaming) * RATE) * 1e6,
+    )
+    assert costs(report_of(run, tmp_path), *CODES) == []

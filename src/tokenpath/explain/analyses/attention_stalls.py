@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.core.units import INT64_MIN, format_percent
-from tokenpath.explain.analyses.kernel_roofline_attainable import FLOOR_NS, limiter
+from tokenpath.explain.analyses.kernel_roofline_attainable import FLOOR_NS, is_slow, limiter
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim
 from tokenpath.explain.analyses.kernel_roofline_costs import step_sums
 from tokenpath.explain.analyses.kernel_roofline_shapes import ATTENTION
@@ -33,8 +33,6 @@ COMBINE_NS = 3_000
 """The kernel that joins the parts of a split."""
 UNDERFILLED_RATIO = 1.4
 """A decode kernel with few blocks is named when splitting would make it this many times faster."""
-SLOW_RATIO = 1.6
-"""Over attainable, as for every other kernel."""
 MAX_ELASTICITY = 0.5
 """Growth of the time over growth of the summed context below which time does not follow the sum."""
 MIN_STEPS = 8
@@ -94,7 +92,7 @@ def judge_attention(
         expected = attainable[at]
         if expected is not None and limiter(group) == "latency":
             continue
-        if expected is not None and group.quiet_ns >= SLOW_RATIO * expected:
+        if expected is not None and is_slow(group, expected):
             excess = int((group.quiet_ns - expected) * group.count)
             times = f"{group.quiet_ns / expected:.1f} times what its shapes allow"
             if stall.is_unequal:

@@ -12,7 +12,11 @@ from tokenpath.capture.capture import NO_ID
 from tokenpath.core.units import format_percent
 from tokenpath.explain.analyses.attention_stalls import judge_attention
 from tokenpath.explain.analyses.contract import Context, Result
-from tokenpath.explain.analyses.kernel_roofline_attainable import expected_ns, limiter
+from tokenpath.explain.analyses.kernel_roofline_attainable import (
+    expected_ns,
+    is_slow,
+    limiter,
+)
 from tokenpath.explain.analyses.kernel_roofline_claims import Claim, claims_of_code
 from tokenpath.explain.analyses.kernel_roofline_launch import Residency, waves
 from tokenpath.explain.analyses.kernel_roofline_layers import step_tokens
@@ -21,8 +25,6 @@ from tokenpath.explain.analyses.kernel_roofline_table import residency_of, roofl
 from tokenpath.explain.analyses.kernel_roofline_work import Floats, Group, kernel_groups
 from tokenpath.explain.analyses.precision import wrong_precision
 
-SLOW_RATIO = 1.6
-"""A kernel this many times longer than attainable is slow; below, tables of efficiencies decide nothing."""
 MIN_SLOW_NS = 8_000
 """Kernels shorter than this are held by latency."""
 MIN_ALONE = 0.8
@@ -185,7 +187,7 @@ def _judge(
     room = residency_of(group)
     if (claim := _tail(group, room, attainable, tokens)) is not None:
         return "tail-wave", claim
-    if attainable is None or group.quiet_ns < SLOW_RATIO * attainable:
+    if attainable is None or not is_slow(group, attainable):
         return None
     if group.op is not None and not group.op.is_exact:
         return None

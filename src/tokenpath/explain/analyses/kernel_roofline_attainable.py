@@ -16,7 +16,7 @@ from tokenpath.explain.analyses.kernel_roofline_work import Group
 
 COMPUTE = {"gemm": 0.62, "moe": 0.45, "convolution": 0.45, "attention": 0.25}
 """Attainable share of the dense peak of the type; attention under a mask counts as if unmasked."""
-ATTENTION_EXACT = 0.40
+ATTENTION_EXACT = 0.35
 """Of attention whose query-key pairs are known, on NVIDIA parts."""
 COMPUTE_AMD = {"gemm": 0.40, "moe": 0.30, "convolution": 0.30, "attention": 0.15}
 """The same on AMD parts."""
@@ -26,6 +26,9 @@ MEMORY = {
     "reduce": 0.45, "copy": 0.45, "index": 0.40, "pooling": 0.40, "random": 0.40,
 }  # fmt: skip
 """Attainable share of the memory rate."""
+SLOW_RATIO = 1.6
+"""A kernel this many times longer than attainable is slow: well made ones reach 0.4 of the peak FLOP/s or 0.5
+of the memory rate, and more."""
 FLOOR_NS = {"NVIDIA": 3_000, "AMD": 6_000}
 """Time of a kernel whose work is next to nothing: start, one round trip to memory, end."""
 TILE = 128
@@ -78,6 +81,14 @@ def expected_ns(group: Group, dtype: str | None = None) -> float | None:
     floor = FLOOR_NS.get(group.hardware.vendor, 0)
     starts = 3 if group.family in ATTENTION else 2 if group.family in MATRIX else 1
     return floor * starts + max(bounds)
+
+
+def is_slow(group: Group, attainable: float) -> bool:
+    """Whether a group takes `SLOW_RATIO` times what is attainable, by the tables and by the capture's other kernels.
+
+    That others are better than the tables makes the loss larger, and alone makes no kernel slow.
+    """
+    return group.quiet_ns >= SLOW_RATIO * max(attainable, expected_ns(group) or 0.0)
 
 
 def _padding(group: Group) -> float:
