@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from explain.analyses.service_programs import (
@@ -20,6 +21,7 @@ from explain.analyses.service_programs import (
     run,
 )
 from tokenpath.api import explain
+from tokenpath.capture.capture import build_table
 
 HEALTHY = Limits()
 CALM = requests(80, 60 * MS)
@@ -109,6 +111,26 @@ def test_a_slow_way_back() -> None:
     first = findings(run(fresh(CALM), HEALTHY, back_ns=85 * MS))[0]
     assert first.code == "slow-delivery"
     assert first.gain_ns == pytest.approx(80 * MS, rel=0.05)
+
+
+def test_a_client_that_measures_itself() -> None:
+    """The server's own latencies do not contain the way: it is the client's."""
+    made = run(fresh(CALM), HEALTHY, back_ns=85 * MS)
+    rows = [row for row in made["request"].to_pylist() if row["observer"] == "engine"]
+    served = {
+        "source_id": [1] * len(rows),
+        "request_id": [row["request_id"] for row in rows],
+        "observer": ["engine"] * len(rows),
+        "stated_e2e_ns": [row["last_token_ns"] - row["arrival_ns"] + MS for row in rows],
+    }
+    source = pa.concat_tables([made["source"], made["source"]])
+    request = pa.concat_tables(
+        [made["request"], build_table("request", served)], promote_options="default"
+    )
+    made = made.replace(
+        {"source": source, "request": request.unify_dictionaries().combine_chunks()}
+    )
+    assert findings(made)[0].code == "client-bound"
 
 
 @pytest.mark.parametrize(

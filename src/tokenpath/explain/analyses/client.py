@@ -56,7 +56,7 @@ def _findings(context: Context, ttft: Latency, decode: Latency | None) -> list[F
     forth = 0.0 if tokeniser is not None else max(float(send.mean()) - EXPECTED_WAY_NS, 0.0)
     back = max(back - EXPECTED_WAY_NS, 0.0)
     # Where the server states how long requests took it, the rest of the way is the client's.
-    server = server_latency_ns(context.capture)
+    server = server_latency_ns(context.capture, ttft.request_id)
     outside = None if server is None else mean - server
     if (
         outside is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,17 +11,18 @@ from tokenpath.capture.capture import Capture
 from tokenpath.core.units import INT64_MIN
 
 
-def server_latency_ns(capture: Capture) -> float | None:
-    """Mean latency of a request in the API server; None where nothing there states one.
+def server_latency_ns(capture: Capture, request_ids: Sequence[str]) -> float | None:
+    """Mean latency of these requests in the API server; None where nothing there states it for half of them.
 
-    From spans or request logs of the server, else from the sum and count of its latency histogram. The moments of
+    From spans or request logs of the server, else from the sum and count of its latency
+    histogram, which is of all requests. The moments of
     a scheduler's step log are not the server's: tokens still have to be detokenised.
     """
-    from_requests = _of_requests(capture)
+    from_requests = _of_requests(capture, request_ids)
     return _of_metrics(capture) if from_requests is None else from_requests
 
 
-def _of_requests(capture: Capture) -> float | None:
+def _of_requests(capture: Capture, request_ids: Sequence[str]) -> float | None:
     codes, names = capture.codes("request", "observer")
     stated = capture.int64("request", "stated_e2e_ns", INT64_MIN)
     begin = capture.int64("request", "arrival_ns", INT64_MIN)
@@ -31,10 +33,13 @@ def _of_requests(capture: Capture) -> float | None:
     is_server &= ~np.isin(source, steps)
     between = np.where((begin != INT64_MIN) & (end != INT64_MIN), end - begin, INT64_MIN)
     latency = np.where(stated != INT64_MIN, stated, between)
-    known = is_server & (latency != INT64_MIN)
-    return (
-        float(latency[known].mean()) if known.sum() >= 0.5 * max(is_server.sum(), 1) > 0 else None
-    )
+    ids, texts = capture.codes("request", "request_id")
+    asked = set(request_ids)
+    wanted = np.array([text in asked for text in texts] or [False])[ids]
+    known = is_server & wanted & (latency != INT64_MIN)
+    if 2 * len(np.unique(ids[known])) < len(asked) or not known.any():
+        return None
+    return float(latency[known].mean())
 
 
 def _of_metrics(capture: Capture) -> float | None:

@@ -114,7 +114,8 @@ def _preemption(service: Service, model: Model, of: Latencies) -> Finding | None
 def _prefix(
     context: Context, service: Service, model: Model, prefix: Prefix | None, of: Latencies
 ) -> Finding | None:
-    lost = evicted_tokens(context.capture)
+    # A preempted request stores its own blocks again: that is another loss.
+    lost = max(evicted_tokens(context.capture) - int(service.recomputed.sum()), 0)
     total = int(service.prompt.sum())
     hits = int(service.cached.sum())
     evidence = (
