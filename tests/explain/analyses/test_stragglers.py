@@ -219,6 +219,7 @@ def test_a_late_host_behind_overlapped_reductions() -> None:
 def test_a_slow_device_behind_overlapped_reductions() -> None:
     finding = only(overlapped(slow=1.2))
     assert (finding.code, finding.place["rank"]) == ("slow-device", "2")
+    assert finding.gain_ns == pytest.approx(4 * 12 * 16 * 20_000, rel=0.1)
 
 
 def test_healthy_overlapped_reductions() -> None:

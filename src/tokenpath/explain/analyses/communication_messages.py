@@ -22,7 +22,8 @@ LATENCY_SHARE = 0.3
 """A message is small when at least this share of its time does not depend on its size."""
 _MAX_GAP = 5.0
 """A run ends where nothing follows for this many times a message's duration."""
-_FLOOR_NS = 60_000
+_FLOOR_NS = 25_000
+_MIN_UNSIZED_RUN = 8
 _MAX_ROWS = 5
 
 
@@ -33,7 +34,9 @@ def small_messages(context: Context, calls: Calls, judged: Judged) -> Proposal |
     fixed = _fixed_ns(calls, judged)
     small = ~np.isnan(fixed) & (fixed >= LATENCY_SHARE * calls.transfer_ns)
     count = np.bincount(run[small], minlength=int(run.max()) + 1)
-    chosen = np.flatnonzero(small & (count[run] >= MIN_RUN))
+    # Of unknown size, more of them must follow each other to be taken for pieces of one.
+    least = np.where(calls.buffer_bytes == UNKNOWN, _MIN_UNSIZED_RUN, MIN_RUN)
+    chosen = np.flatnonzero(small & (count[run] >= least))
     if len(chosen) == 0:
         return None
     runs, which = np.unique(run[chosen], return_inverse=True)

@@ -8,7 +8,7 @@ from tokenpath.capture.intervals import Int64s, clip, covered
 from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.stats_bootstrap import bootstrap_interval
 from tokenpath.core.units import format_duration, format_percent
-from tokenpath.explain.analyses.contract import Context, Result
+from tokenpath.explain.analyses.contract import Context, Proposal, Result
 from tokenpath.explain.analyses.stragglers_arrivals import (
     NO_CAUSE,
     Arrivals,
@@ -23,6 +23,7 @@ from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.causes import CAUSE_NUMBER
 from tokenpath.explain.findings import IDLE_CODES
 from tokenpath.explain.work import COMPUTE, MEMCPY, MEMSET
+from tokenpath.replay.change import HostChange, WhatIf, with_kernel_times
 
 MIN_SHARE = 0.005
 """Waiting below this share of the window is not looked into."""
@@ -50,19 +51,25 @@ def analyse(context: Context) -> Result:
     exposed = int(arrivals.exposed_ns.sum())
     cause = causes(arrivals)
     blames = _blames(analysis, arrivals, cause)
-    if exposed < MIN_SHARE * analysis.wall_ns:
-        return Result(tables=[arrivals_table(analysis, arrivals, blames, None)])
-    kernels = against_others(analysis, arrivals)
     total = sum(blame.caused_ns for blame in blames)
-    findings = []
-    for blame in blames:
-        is_large = blame.net_ns + blame.own_ns >= MIN_SHARE * analysis.wall_ns
-        if blame.net_ns > MIN_DOMINANCE * total and is_large:
-            finding = _finding(context, arrivals, cause, blame, kernels[blame.device], total)
-            is_steady = (finding.gain_interval_ns or (0, 0))[0] > 0
-            if is_steady or blame.net_ns >= SURE_DOMINANCE * total:
-                findings.append(finding)
-    return Result(findings=findings, tables=[arrivals_table(analysis, arrivals, blames, kernels)])
+    suspects = [
+        blame
+        for blame in blames
+        if blame.net_ns > MIN_DOMINANCE * total
+        and exposed >= MIN_SHARE * analysis.wall_ns
+        and blame.net_ns + blame.own_ns >= MIN_SHARE * analysis.wall_ns
+    ]
+    kernels = against_others(analysis, arrivals) if suspects else None
+    findings: list[Finding] = []
+    proposals: list[Proposal] = []
+    for blame, own in [(blame, kernels[blame.device]) for blame in suspects if kernels]:
+        finding = _finding(context, arrivals, cause, blame, own, total)
+        is_steady = (finding.gain_interval_ns or (0, 0))[0] > 0
+        if is_steady or blame.net_ns >= SURE_DOMINANCE * total:
+            findings.append(finding)
+            proposals += _proposal(analysis, arrivals, finding, blame, own)
+    table = arrivals_table(analysis, arrivals, blames, kernels)
+    return Result(findings, [table], proposals=proposals)
 
 
 def _unmatched(context: Context) -> Finding | None:
@@ -245,6 +252,43 @@ def _lost(analysis: Analysis, blame: Blame, share: float) -> tuple[int, int]:
     exposed = [d.funnel.split.exposed_communication.total for d in analysis.devices]
     most = sum(exposed) - exposed[blame.device]
     return min(round(each * blame.caused_ns / blame.own_ns), most), round(each)
+
+
+def _proposal(
+    analysis: Analysis, arrivals: Arrivals, finding: Finding, blame: Blame, kernels: AgainstOthers
+) -> list[Proposal]:
+    """What would change: its kernels as long as their counterparts, or its host's delay gone."""
+    if finding.code != "straggler":
+        if kernels.unmatched_ns * 2 > kernels.excess_ns or not len(kernels.rows):
+            return []
+        label = "its kernels as fast as the others'"
+        return [
+            Proposal(
+                finding,
+                lambda: with_kernel_times(
+                    label, kernels.rows, kernels.each_ns, kernels.counterpart_ns
+                ),
+            )
+        ]
+    gaps = analysis.devices[blame.device].gaps
+    low, high = int(arrivals.low_ns[blame.device]), int(arrivals.high_ns[blame.device])
+    start, end = clip(gaps.late.start, gaps.late.end, low, high)
+    mine = np.flatnonzero(end > start)
+    total = int((end - start)[mine].sum())
+    # Without launches in the file the host's time is not known.
+    if not total or 2 * total < blame.idle_excess_ns:
+        return []
+    thread = analysis.capture.ids("api_call", "thread_id")[gaps.late.call[mine]]
+    left = 1 - min(1.0, blame.idle_excess_ns / total)
+    return [
+        Proposal(
+            finding,
+            lambda: WhatIf(
+                "its host as fast as the others'",
+                host=[HostChange(thread, start[mine], end[mine], left)],
+            ),
+        )
+    ]
 
 
 def _same_kernels(code: str, kernels: AgainstOthers) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The same kernels on several devices: who is slower at equal work, and who has more of it.
 
 Kernels are matched by role, so that their names may differ: two devices that ran the same families in the
-same order between two collectives ran the same program there.
+same order ran the same program.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ DATA_DEPENDENT = frozenset(
 
 
 _NOISE = 0.01
+ENOUGH = 0.95
+"""When so much of the compute time has counterparts, no other way to match is tried."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class AgainstOthers:
     """Excess of time in stretches with other kernels than on the other devices."""
     excess_by_family_ns: dict[str, int]
     """Excess of matched kernels by family."""
+    rows: Int64s
+    """Rows of `kernel` of those that have a counterpart."""
+    each_ns: Int64s
+    """Time of each."""
+    counterpart_ns: Int64s
+    """That of its counterpart."""
 
     @property
     def excess_ns(self) -> int:
@@ -73,23 +81,32 @@ class _Kernels:
     blocks: Int64s
     family: Int64s
     name: Int64s
+    row: Int64s
 
 
 def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers]:
-    """For each device of the analysis, its kernels between matched collectives against the others'."""
-    kernels = _gather(analysis, arrivals)
-    _, role = np.unique(
-        np.stack((kernels.stretch, kernels.program, kernels.ordinal)), axis=1, return_inverse=True
-    )
-    role = role.reshape(-1)
+    """For each device of the analysis, its kernels against those of the others with the same role.
+
+    A role is a place in a stretch in which devices ran the same families in the same order: the whole window,
+    or a step, or what lies between two matched collectives, whichever first gives most kernels a counterpart.
+    """
+    kernels = _gather(analysis, arrivals, "window")
+    role = _roles(kernels)
+    for how in ("step", "collective"):
+        matched = _matched_share(kernels, role)
+        if matched < ENOUGH:
+            others = _gather(analysis, arrivals, how)
+            roles = _roles(others)
+            if _matched_share(others, roles) > matched:
+                kernels, role = others, roles
     num_roles = int(role.max()) + 1 if len(role) else 0
-    shared = np.bincount(role, minlength=num_roles)[role] >= 2 if num_roles else role > 0
+    shared = _is_shared(role)
     reference = median_of_others(role, kernels.length, num_roles)
     usual_blocks = median_of_others(role, kernels.blocks, num_roles)
     depends = np.array([name in DATA_DEPENDENT for name in kernels.families] or [False])
     fixed = shared & (kernels.blocks == usual_blocks) & ~depends[kernels.family]
     larger = shared & (kernels.blocks > usual_blocks)
-    extra = _unmatched_excess(kernels, shared, arrivals.num_collectives, len(analysis.devices))
+    extra = _unmatched_excess(kernels, shared, len(analysis.devices))
     excess = kernels.length - reference
     found = []
     for number in range(len(analysis.devices)):
@@ -113,6 +130,9 @@ def against_others(analysis: Analysis, arrivals: Arrivals) -> list[AgainstOthers
                     for name, time in zip(kernels.families, by_family, strict=True)
                     if time
                 },
+                kernels.row[chosen],
+                kernels.length[chosen],
+                reference[chosen],
             )
         )
     return found
@@ -126,36 +146,77 @@ def _uniform_share(kernels: _Kernels, reference: Int64s, chosen: NDArray[np.bool
     family = kernels.family[chosen]
     num = len(kernels.families)
     in_family = np.bincount(family, length, num) / np.maximum(np.bincount(family, usual, num), 1)
-    kinds = np.stack((family, kernels.name[chosen], kernels.blocks[chosen]))
-    of_kind, kind = np.unique(kinds, axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
+    mixed = (kernels.blocks[chosen] * 0x9E3779B1 + kernels.name[chosen]) * num + family
+    _, first, kind = np.unique(mixed, return_index=True, return_inverse=True)
     time = np.bincount(kind, length)
     ratio = time / np.maximum(np.bincount(kind, usual), 1)
-    above = in_family[of_kind[0]]
+    above = in_family[family[first]]
     slower = above > 1 + _NOISE
     uniform = slower & (ratio - 1 >= (above - 1) / 2)
     return float(time[uniform].sum() / time[slower].sum()) if slower.any() else 1.0
 
 
-def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
-    """Compute kernels of all devices, each in the stretch before a matched collective."""
+def _roles(kernels: _Kernels) -> Int64s:
+    """Equal numbers for kernels of one role."""
+    mixed = (kernels.stretch * 0x9E3779B1 + kernels.program) * 0x85EBCA77 + kernels.ordinal
+    _, role = np.unique(mixed, return_inverse=True)
+    result: Int64s = role.astype(np.int64)
+    return result
+
+
+def _matched_share(kernels: _Kernels, role: Int64s) -> float:
+    """Time of kernels with a counterpart over that of all."""
+    length = int(kernels.length.sum())
+    return int(kernels.length[_is_shared(role)].sum()) / length if length else 0.0
+
+
+def _is_shared(role: Int64s) -> NDArray[np.bool_]:
+    """Which kernels have a counterpart."""
+    if len(role) == 0:
+        return np.zeros(0, np.bool_)
+    result: NDArray[np.bool_] = np.bincount(role)[role] >= 2
+    return result
+
+
+def _stretches(
+    how: str, analysis: Analysis, arrivals: Arrivals, number: int, rows: Int64s
+) -> Int64s:
+    """The stretch of each of some kernels (places in the work) of a device, in order; -1 for none."""
+    if how == "window":
+        return np.zeros(len(rows), np.int64)
+    device = analysis.devices[number]
+    if how == "step":
+        step = analysis.capture.ids("kernel", "step_id")[device.work.row[rows]]
+        of_step = np.full(analysis.capture.num_rows("step") + 1, -1, np.int64)
+        of_step[device.spans.step] = np.arange(len(device.spans.step))
+        of_step[-1] = -1  # what NO_ID reads
+        result: Int64s = of_step[step]
+        return result
+    parts = np.flatnonzero(arrivals.device == number)
+    if len(parts) == 0:
+        return np.full(len(rows), -1, np.int64)
+    parts = parts[np.argsort(arrivals.collective[parts], kind="stable")]
+    ends = np.maximum.accumulate(arrivals.end[parts])
+    place = np.searchsorted(ends, device.work.start[rows], side="right")
+    # Before the first collective the devices' recordings begin at different moments.
+    inside = (place > 0) & (place < len(parts))
+    return np.where(inside, arrivals.collective[parts][np.minimum(place, len(parts) - 1)], -1)
+
+
+def _gather(analysis: Analysis, arrivals: Arrivals, how: str) -> _Kernels:
+    """Compute kernels of all devices, each in its stretch."""
     grid = num_blocks(analysis.capture)
     names, _ = analysis.capture.codes("kernel", "name")
     columns: list[tuple[Int64s, ...]] = []
     for number, device in enumerate(analysis.devices):
         work = device.work
-        parts = np.flatnonzero(arrivals.device == number)
-        parts = parts[np.argsort(arrivals.collective[parts], kind="stable")]
         rows = np.flatnonzero((work.kind == COMPUTE) & work.in_window())
-        if len(parts) == 0 or len(rows) == 0:
-            continue
-        ends = np.maximum.accumulate(arrivals.end[parts])
-        place = np.searchsorted(ends, work.start[rows], side="right")
-        # Before the first collective the devices' recordings begin at different moments.
-        kept = (place > 0) & (place < len(parts))
-        rows, place = rows[kept], place[kept]
+        place = _stretches(how, analysis, arrivals, number, rows)
+        rows, place = rows[place >= 0], place[place >= 0]
         if len(rows) == 0:
             continue
+        order = np.argsort(place, kind="stable")
+        rows, place = rows[order], place[order]
         first = np.flatnonzero(np.diff(place, prepend=-1))
         count = np.diff(np.append(first, len(place)))
         ordinal = np.arange(len(place)) - np.repeat(first, count)
@@ -166,19 +227,20 @@ def _gather(analysis: Analysis, arrivals: Arrivals) -> _Kernels:
         columns.append(
             (
                 np.full(len(rows), number),
-                arrivals.collective[parts][place],
+                place,
                 ordinal,
                 program,
                 work.end[rows] - work.start[rows],
                 grid[work.row[rows]],
                 family,
                 names[work.row[rows]].astype(np.int64),
+                work.row[rows].astype(np.int64),
             )
         )
     families = analysis.devices[0].work.families
     if not columns:
         nothing = np.empty(0, np.int64)
-        columns.append((nothing,) * 8)
+        columns.append((nothing,) * 9)
     joined: list[Int64s] = [np.concatenate(part) for part in zip(*columns, strict=True)]
     return _Kernels(families, *joined)
 
@@ -196,10 +258,9 @@ def num_blocks(capture: Capture) -> Int64s:
     return np.where(known, rows.prod(axis=1), 0)
 
 
-def _unmatched_excess(
-    kernels: _Kernels, shared: NDArray[np.bool_], num_stretches: int, num_devices: int
-) -> Int64s:
+def _unmatched_excess(kernels: _Kernels, shared: NDArray[np.bool_], num_devices: int) -> Int64s:
     """Time in stretches whose programs differ, over the typical other device's in the same stretch."""
+    num_stretches = int(kernels.stretch.max(initial=-1)) + 1
     total = np.zeros((num_stretches, num_devices), np.int64)
     np.add.at(total, (kernels.stretch, kernels.device), kernels.length)
     differs = np.zeros((num_stretches, num_devices), np.bool_)
