@@ -80,6 +80,18 @@ def test_padding_is_not_useful(tmp_path: Path) -> None:
     assert "computed again" not in table
 
 
+def test_drafts_are_a_part_of_their_own(tmp_path: Path) -> None:
+    run = Run()
+    for _ in range(3):
+        run.kernel(GEMM, 250.0, op="aten::mm", dims=[[M, K], [K, N]])
+        run.trace.range("gpu_model_runner: draft", run.host_us + 0.35, 0.3)
+        run.kernel(GEMM, 70.0, op="aten::mm", dims=[[M // 4, K], [K, N]])
+    table = parts(run, tmp_path)
+    closes(table, "duration_ns", "peak_flops")
+    draft, useful = (table[name]["peak_flops"] for name in ("draft model", "useful tokens"))
+    assert draft / (draft + useful) == pytest.approx(0.2, rel=1e-3)
+
+
 def test_ranks_add_up(tmp_path: Path) -> None:
     trace = Trace(rank=0, world_size=2)
     for device, length in ((0, 300), (1, 500)):

@@ -46,6 +46,7 @@ LOSSES = (
     Stage("above_roofline", "slower than their roofline", "time above the larger of FLOPs / peak and bytes / rate"),
     Stage("memory", "waiting for memory", "bytes / rate above FLOPs / peak, at the roofline"),
     Stage("slower_type", "slower number type", "FLOPs / peak of their type above FLOPs / peak of the fastest type used"),
+    Stage("draft", "draft model", "matrix kernels launched within a range that is called draft"),
     Stage("padding", "padding", "rows of padded batches without a request"),
     Stage("recompute", "computed again", "prompt tokens that had been computed before a preemption"),
     Stage("rejected", "rejected speculation", "tokens computed for drafts that were not accepted"),
@@ -197,12 +198,13 @@ def _measure(
     # Data in caches and masked attention can look faster than possible: a level is never above the one before.
     fit = min(1.0, run_known.total / memory) if memory else 0.0
     useful = fastest * fit
+    drafted = sum((g.flops or 0.0) * float(shares.is_draft[g.rows].sum()) for g, _ in known)
+    lost = (drafted / flops if flops else 0.0, shares.padding, shares.recompute, shares.rejected)
+    left = useful * np.cumprod([1 - share for share in lost])
     levels = [
         whole_ns, work.span_ns, split.busy_ns, run.total, run_known.total,
         memory * fit, compute * fit, useful,
-        useful * (1 - shares.padding),
-        useful * (1 - shares.padding) * (1 - shares.recompute),
-        useful * (1 - shares.padding) * (1 - shares.recompute) * (1 - shares.rejected),
+        *left,
     ]  # fmt: skip
     whole = np.minimum.accumulate(np.array([int(level) for level in levels], np.int64))
     return DeviceFlops(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpath.capture.capture import NO_ID, Capture
+from tokenpath.capture.intervals import covered, union
 from tokenpath.explain.analyses.attention_stalls import numbers
 from tokenpath.explain.analyses.graph_padding import Batches, decode_batches
 from tokenpath.explain.analysis import Analysis
@@ -16,18 +18,25 @@ from tokenpath.explain.analysis import Analysis
 class TokenShares:
     """Shares of the tokens, 0 to 1, each of what the one before has left."""
 
-    padding: float = 0.0
+    padding: float
     """Rows without a request."""
-    recompute: float = 0.0
+    recompute: float
     """Prompt tokens computed again after a preemption."""
-    rejected: float = 0.0
+    rejected: float
     """Tokens of drafts that were not accepted."""
-    unknown: tuple[str, ...] = ("padding", "recompute", "rejected")
+    is_draft: NDArray[np.bool_]
+    """Whether each kernel was launched within a range that is called draft."""
+    unknown: tuple[str, ...]
     """Those that the capture does not tell; their share is 0."""
 
 
 def token_shares(capture: Capture, analysis: Analysis) -> TokenShares:
     """The shares over the steps of the window; zero where steps or requests are not recorded."""
+    unknown = []
+    is_draft = _drafted(capture)
+    if is_draft is None:
+        unknown.append("draft")
+        is_draft = np.zeros(capture.num_rows("kernel"), bool)
     steps = np.unique(
         np.concatenate(
             [
@@ -38,13 +47,31 @@ def token_shares(capture: Capture, analysis: Analysis) -> TokenShares:
     )
     steps = steps[steps != NO_ID]
     if len(steps) == 0:
-        return TokenShares()
+        return TokenShares(0.0, 0.0, 0.0, is_draft, (*unknown, "padding", "recompute", "rejected"))
     batches = decode_batches(capture)
-    unknown = [] if np.isfinite(batches.real[steps]).any() else ["padding"]
+    if not np.isfinite(batches.real[steps]).any():
+        unknown.append("padding")
     if capture.num_rows("request_step") == 0:
         unknown += ["recompute", "rejected"]
-    padding = _padding(capture, steps, batches)
-    return TokenShares(padding, *_requests(capture, steps), tuple(unknown))
+    again, rejected = _requests(capture, steps)
+    return TokenShares(_padding(capture, steps, batches), again, rejected, is_draft, tuple(unknown))
+
+
+def _drafted(capture: Capture) -> NDArray[np.bool_] | None:
+    """Kernels whose launch lies in a host range with `draft` in its name; None without such a range."""
+    codes, names = capture.codes("range", "name")
+    named = np.array(["draft" in name.lower() for name in names] or [False])
+    chosen = (codes >= 0) & named[codes] & (capture.ids("range", "device_id") == NO_ID)
+    if not chosen.any():
+        return None
+    start, end = capture.int64("range", "start_ns"), capture.int64("range", "end_ns")
+    within = union(start[chosen], end[chosen])
+    call = capture.ids("kernel", "api_call_id")
+    launched = np.zeros(len(call), np.int64)
+    if capture.num_rows("api_call"):
+        launched = capture.int64("api_call", "start_ns")[np.maximum(call, 0)]
+    result: NDArray[np.bool_] = (call >= 0) & (covered(launched, launched + 1, within) > 0)
+    return result
 
 
 def _padding(capture: Capture, steps: np.ndarray, batches: Batches) -> float:
