@@ -26,6 +26,7 @@ from tokenpath.lab.programs.knobs import Knobs
 from tokenpath.lab.programs.plan import Program
 from tokenpath.lab.programs.serving import Serving
 from tokenpath.lab.programs.setup import Setup, draw_setup
+from tokenpath.lab.programs.training import Training
 from tokenpath.lab.truth import Decoy, InjectedFault, Truth, write_truth
 
 FAULTS: dict[str, Fault] = {
@@ -34,7 +35,7 @@ FAULTS: dict[str, Fault] = {
     **faults_system.FAULTS,
 }
 """All kinds of this world."""
-DRAWN = ("vllm", "sglang", "vllm-moe")
+DRAWN = ("vllm", "sglang", "vllm-moe", "ddp", "fsdp")
 """Programs of scenarios without a fault."""
 DECOYS = {
     "gc-hidden": ("gc-pause",),
@@ -90,7 +91,7 @@ def make(spec: Spec) -> Scenario:
         for number, (kind, level) in enumerate(kinds)
     ]
     rng = np.random.Generator(np.random.PCG64([spec.seed, 23]))
-    is_serving = setup.program not in ("ddp", "fsdp", "hf")
+    is_serving = setup.program not in ("ddp", "fsdp")
     wished = spec.has_decoy and is_serving and not set(spec.kinds) & {"host-gc", "host-gil"}
     names = [str(rng.choice(list(DECOYS)))] if wished else []
     if "busy-thread" in names and not setup.with_stack:
@@ -130,10 +131,11 @@ def make(spec: Spec) -> Scenario:
 
 
 def write(scenario: Scenario, to: Path, truth_to: Path) -> Truth:
-    """Write `to/rankN.json.gz` and `truth_to/ID.json`; a folder that is there is replaced."""
-    if to.exists():
-        shutil.rmtree(to)
-    to.mkdir(parents=True)
+    """Write `to/ID/rankN.json.gz` and `truth_to/ID.json`; a scenario that is there is replaced."""
+    folder = to / scenario.truth.id
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
     setup = scenario.setup
     rng = np.random.Generator(np.random.PCG64([setup.seed, 29]))
     base = 1_760_000_000_000_000_000 + int(rng.integers(10_000_000)) * 1_000_000_000
@@ -145,7 +147,7 @@ def write(scenario: Scenario, to: Path, truth_to: Path) -> Truth:
         other = two_hosts and rank >= setup.ranks // 2
         clock = Clock(base, origin + (skew if other else 0), drift if other else 0.0)
         write_rank(
-            to / f"rank{rank}.json.gz", scenario.run, scenario.program, setup, rank, clock,
+            folder / f"rank{rank}.json.gz", scenario.run, scenario.program, setup, rank, clock,
             _ids(setup, rank, trace_id),
         )  # fmt: skip
     write_truth(scenario.truth, truth_to)
@@ -185,6 +187,8 @@ def _setup(seed: int, needs: Needs | None) -> Setup:
         changed = replace(changed, with_memory=True)
     if wanted.short:
         changed = replace(changed, context=min(changed.context, 1_200))
+    if wanted.light:
+        changed = replace(changed, batch=8 + 8 * (seed % 2), prefill_every=0)
     return changed
 
 
@@ -203,6 +207,7 @@ def _joined(needs: Sequence[Needs]) -> Needs | None:
         inputs=any(need.inputs for need in needs),
         memory=any(need.memory or False for need in needs) or None,
         short=any(need.short for need in needs),
+        light=any(need.light for need in needs),
     )
     impossible = not programs or joined.min_ranks > joined.max_ranks or len(stacks) > 1
     return None if impossible or (joined.small_batch and joined.short) else joined
@@ -226,6 +231,8 @@ def _play(setup: Setup, injected: Sequence[_Injected], decoys: frozenset[str]) -
 
 
 def _program(setup: Setup, knobs: Knobs) -> Program:
+    if setup.program in ("ddp", "fsdp"):
+        return Training(setup, knobs).plan()
     return Serving(setup, knobs).plan()
 
 
@@ -235,7 +242,7 @@ def _run(setup: Setup, program: Program, knobs: Knobs) -> Run:
         program.steps,
         knobs.conditions,
         setup.seed,
-        len(program.threads),
+        [thread.is_daemon for thread in program.threads],
         program.num_events,
         program.num_collectives,
     )

@@ -36,6 +36,8 @@ class Needs:
     """Each step copies further inputs from pinned memory."""
     memory: bool | None = None
     """Whether the allocator's events are recorded."""
+    light: bool = False
+    """Few requests: steps are short."""
     short: bool = False
     """The context is short: products weigh more than attention."""
 

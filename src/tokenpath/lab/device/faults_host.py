@@ -10,7 +10,7 @@ from tokenpath.lab.programs.knobs import Knobs
 from tokenpath.lab.programs.setup import Setup
 
 
-def _eager(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _eager(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.eager = size
     return {}
 
@@ -34,62 +34,64 @@ def _scheduler(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator
     return {"function": name.rsplit("/", 1)[-1]}
 
 
-def _sync(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _sync(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.syncs = int(size) if size >= 1 else -round(1 / size)
     return {}
 
 
-def _sampling(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _sampling(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.sampling_ms = size
     return {}
 
 
-def _pageable(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _pageable(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.pageable_bytes = int(size)
     return {}
 
 
-def _allocator(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _allocator(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.retries = int(size) if size >= 1 else 0
     knobs.retry_every = round(1 / size) if size < 1 else 1
     return {}
 
 
-def _recompile(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _recompile(knobs: Knobs, _setup: Setup, size: float, rng: np.random.Generator) -> Place:
     knobs.compile_ms, knobs.compile_every = size, int(rng.integers(5, 9))
     return {}
 
 
-def _loader(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _loader(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.loader_ms = size
     return {}
 
 
-def _off_cpu(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _off_cpu(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.off_cpu_share = size
     return {}
 
 
-def _growth(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _growth(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.growth_bytes = int(size)
     return {}
 
 
-def _warm_up(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _warm_up(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.warm_up = size
     return {}
 
 
-def _no_load(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _no_load(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.idle_share = size
     return {}
 
 
 _MIB = float(1 << 20)
 FAULTS = {
-    "host-eager": Fault((1.0, 2.5, 4.0, 8.0), _eager, Needs(DENSE, short=True)),
+    "host-eager": Fault(
+        (0.6, 1.8, 3.0, 6.0), _eager, Needs(DENSE, max_ranks=2, short=True, light=True)
+    ),
     "host-gc": Fault((1.0, 40.0, 100.0, 300.0), _gc, Needs(SERVING, stack=True)),
-    "host-gil": Fault((0.05, 0.7, 0.85, 0.95), _lock, Needs(SERVING, stack=True)),
+    "host-gil": Fault((0.05, 0.75, 0.85, 0.95), _lock, Needs(SERVING, stack=True)),
     "host-slow-scheduler": Fault(
         (1.0, 20.0, 60.0, 150.0), _scheduler, Needs(DENSE, max_ranks=1, stack=True)
     ),

@@ -17,47 +17,47 @@ def _slow(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> 
     return {"role": role}
 
 
-def _tail(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _tail(knobs: Knobs, _setup: Setup, size: float, rng: np.random.Generator) -> Place:
     role = str(rng.choice(["gate_up", "down", "qkv"]))
     # (w + 1) / (w + 3/132) is the factor that w full waves and three more blocks cost.
     knobs.tail_waves[role] = max(1, round(1.0 / (size - 1.0)))
     return {"role": role}
 
 
-def _occupancy(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _occupancy(knobs: Knobs, _setup: Setup, size: float, rng: np.random.Generator) -> Place:
     role = str(rng.choice(["norm", "activation", "cache"]))
     knobs.occupancy[role] = size
     return {"role": role}
 
 
-def _single(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _single(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     roles = ["qkv", "o_proj", "gate_up", "down"]
     for role in roles:
         knobs.single[role] = size
     return {"role": "qkv"}
 
 
-def _chain(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _chain(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.chain = int(size)
     return {}
 
 
-def _layout(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _layout(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.layout_copies = int(size)
     return {}
 
 
-def _underfilled(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _underfilled(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.unsplit = size
     return {"role": "attention_decode"}
 
 
-def _imbalance(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _imbalance(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.longest = size
     return {"role": "attention_decode"}
 
 
-def _padding(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _padding(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.pad_to = size
     return {}
 

@@ -25,37 +25,37 @@ def _imbalance(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator
     return {"rank": knobs.full_rank}
 
 
-def _link(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _link(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.link = size
     return {}
 
 
-def _messages(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _messages(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.messages = int(size)
     return {}
 
 
-def _late_reduce(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _late_reduce(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.late_reduce = size
     return {}
 
 
-def _contention(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _contention(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.contention = size
     return {}
 
 
-def _throttle(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _throttle(knobs: Knobs, _setup: Setup, size: float, rng: np.random.Generator) -> Place:
     knobs.throttle, knobs.throttle_at = size, float(rng.uniform(0.3, 0.6))
     return {}
 
 
-def _other(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _other(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.other_share = size
     return {}
 
 
-def _pcie(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
+def _pcie(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -> Place:
     knobs.host_link = size
     return {}
 
@@ -66,7 +66,7 @@ FAULTS = {
     "comm-slow-device": Fault((1.005, 1.1, 1.3, 1.8), _slow_device, Needs(_ANY, min_ranks=2)),
     "comm-imbalance": Fault((1.02, 1.4, 2.0, 3.0), _imbalance, Needs(("vllm-moe",), min_ranks=2)),
     "comm-slow-link": Fault((1.05, 2.5, 6.0, 15.0), _link, Needs(SERVING, min_ranks=4)),
-    "comm-small-messages": Fault((2, 4, 8, 12), _messages, Needs((*SERVING, "ddp"), min_ranks=2)),
+    "comm-small-messages": Fault((2, 4, 8, 12), _messages, Needs(SERVING, min_ranks=2)),
     "comm-not-overlapped": Fault((0.02, 0.3, 0.6, 1.0), _late_reduce, Needs(("ddp",), min_ranks=2)),
     "comm-contention": Fault((1.02, 1.3, 1.8, 2.5), _contention, Needs(TRAINING, min_ranks=2)),
     "hw-throttle": Fault((1.01, 1.12, 1.35, 2.0), _throttle, Needs(_ANY)),

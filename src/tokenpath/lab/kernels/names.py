@@ -148,8 +148,10 @@ def gemm_name(style: str, tile_m: int, tile_n: int, m: int) -> tuple[str, int, i
         schedule = "v_bz_coopA" if m > 512 else "v_bz"
         return f"nvjet_tst_{tile_n}x{tile_m}_64x5_{cluster}_{schedule}_TNT", 168, 213_016, 384
     return (
-        f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize{tile_m}x{tile_n}x64_warpgroupsize1x1x1_execute_segment"
-        "_k_off_kernel__5x_cublas",
+        (
+            f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize{tile_m}x{tile_n}x64_warpgroupsize1x1x1_"
+            "execute_segment_k_off_kernel__5x_cublas"
+        ),
         168,
         231_424,
         384,

@@ -91,7 +91,7 @@ def header(setup: Setup, program: Program, rank: int, ids: Ids) -> str:
     return "\n".join(["{", *lines, '  "traceEvents": [', ""])
 
 
-def metadata(setup: Setup, program: Program, rank: int, ids: Ids, first_ns: int) -> str:
+def metadata(program: Program, rank: int, ids: Ids, first_ns: int) -> str:
     """Names of processes and threads."""
     when = f"{first_ns // 1000}.{first_ns % 1000:03d}"
     found: list[tuple[str, int, int, dict[str, object]]] = []

@@ -111,7 +111,7 @@ def write_rank(
                 _instants(file, run, host, chosen, begin, ids.pid, tid)
             else:
                 _ranges(file, run, host, chosen, begin, end, external, ids.pid, tid)
-    _device(file, run, setup, rank, clock, correlation, external, begin)
+    _device(file, run, rank, clock, correlation, external)
     if setup.with_syncs:
         _syncs(file, run, rank, clock, correlation, own)
     notes = own[kind == 1]
@@ -119,7 +119,7 @@ def write_rank(
     first_ns = int(begin[own].min())
     wall = int(end[own].max()) - first_ns
     head = rows.header(setup, program, rank, ids)
-    middle = rows.metadata(setup, program, rank, ids, first_ns)
+    middle = rows.metadata(program, rank, ids, first_ns)
     tail = rows.footer(clock.base_ns, ids, first_ns, wall)
     body = file.texts.render(file.pieces, file.numbers)
     with igzip.open(path, "wb", compresslevel=1) as out:
@@ -280,12 +280,10 @@ def _instants(
 def _device(
     file: _File,
     run: Run,
-    setup: Setup,
     rank: int,
     clock: Clock,
     correlation: I64,
     external: I64,
-    begin: I64,
 ) -> None:
     """Kernels and copies, and the arrows that reach them."""
     first, last = run.rank_works[rank]

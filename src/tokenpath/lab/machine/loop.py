@@ -57,6 +57,9 @@ def run_loop(
     num_threads = threads.shape[0]
     num_streams = streams.shape[0]
     now = 0
+    num_alive = 0
+    for th in range(num_threads):
+        num_alive += 1 - threads[th, 10]
     num_dirty = num_streams
     for s in range(num_streams):
         marks[s, 0] = s
@@ -253,6 +256,12 @@ def run_loop(
         r = threads[th, 4]
         if pc >= of_thread[th, 1]:
             threads[th, 0] = NEVER
+            num_alive -= 1 - threads[th, 10]
+            if num_alive == 0:
+                # Daemon threads end with the process.
+                for other in range(num_threads):
+                    threads[other, 0] = NEVER
+                    threads[other, 2] = -1
             if ranks[r, 7] == th:
                 # Who ends gives the lock to one that waits.
                 ranks[r, 7] = -1
@@ -354,6 +363,6 @@ def run_loop(
         threads[th, 1] = pc + 1
         threads[th, 0] = after
     for th in range(num_threads):
-        if threads[th, 1] < of_thread[th, 1]:
+        if threads[th, 1] < of_thread[th, 1] and threads[th, 10] == 0:
             return 1 + th
     return 0

@@ -116,12 +116,12 @@ def play(
     steps: Sequence[Sequence[Step]],
     conditions: Conditions,
     seed: int,
-    num_threads: int,
+    daemons: Sequence[bool],
     num_events: int,
     num_collectives: int,
 ) -> Run:
     """Lay out the steps of each rank and run them; RuntimeError when a thread never ends."""
-    num_ranks = len(steps)
+    num_ranks, num_threads = len(steps), len(daemons)
     parts: dict[str, list[NDArray[np.int64]]] = {
         name: [] for name in ("code", "label", "pair", "op", "frame")
     }
@@ -213,6 +213,7 @@ def play(
     code[syncs, 1] += rank_of_row[syncs] * num_event_ids
     event_work = np.full(num_ranks * num_event_ids, -1, np.int64)
     event_work[works[events, 5]] = np.flatnonzero(events)
+    label, pair = np.concatenate(parts["label"]), np.concatenate(parts["pair"])
     call_times, work_times = _run(
         code,
         np.array(thread_rows, np.int64),
@@ -220,10 +221,11 @@ def play(
         conditions,
         transfers,
         num_ranks,
-        num_threads,
+        daemons,
         num_ranks * num_event_ids,
         num_ranks * len(steps[0]) * max(1, num_events),
     )
+    _cut(call_times, label, pair)
     return Run(
         labels=labels,
         num_ranks=num_ranks,
@@ -231,8 +233,8 @@ def play(
         thread_rows=np.array(thread_rows, np.int64),
         code=code,
         calls=call_times,
-        label=np.concatenate(parts["label"]),
-        pair=np.concatenate(parts["pair"]),
+        label=label,
+        pair=pair,
         op=np.concatenate(parts["op"]),
         frame=np.concatenate(parts["frame"]),
         rank_works=np.array(rank_works, np.int64),
@@ -247,6 +249,15 @@ def play(
     )
 
 
+def _cut(calls: I64, label: I64, pair: I64) -> None:
+    """What a daemon never did is not there; what it was in the middle of ends with the run."""
+    never = calls[:, 1] == 0
+    last = int(calls[:, 1].max())
+    begun = np.flatnonzero((pair != np.arange(len(pair))) & ~never & never[pair])
+    calls[pair[begun]] = last
+    label[never] = -1
+
+
 def _run(
     code: I64,
     thread_rows: I64,
@@ -254,13 +265,15 @@ def _run(
     conditions: Conditions,
     transfers: I64,
     num_ranks: int,
-    num_threads: int,
+    daemons: Sequence[bool],
     num_events: int,
     num_signals: int,
 ) -> tuple[I64, I64]:
     """Fill the arrays of the loop and run it: times of the instructions and of the works."""
+    num_threads = len(daemons)
     total = num_ranks * num_threads
-    threads = np.zeros((total, 10), np.int64)
+    threads = np.zeros((total, 11), np.int64)
+    threads[:, 10] = np.tile(np.array(daemons, np.int64), num_ranks)
     threads[:, 1] = thread_rows[:, 0]
     threads[:, 2] = -1
     threads[:, 4] = np.arange(total) // num_threads

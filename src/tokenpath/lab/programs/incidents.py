@@ -278,7 +278,8 @@ def background(
     count = max(1, round(share * step_ns / max(hold, 1.0)))
     hold = share * step_ns / count
     rest = (1 - share) * 0.9 * step_ns / count
-    for _ in range(count):
+    # More than the steps need: the thread is cut off when they are done.
+    for _ in range(8 * count):
         loud.pause(rest)
         loud.acquire()
         with loud.frame(frames.background[0]), loud.frame(frames.background[1]):

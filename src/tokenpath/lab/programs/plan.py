@@ -17,6 +17,8 @@ class Thread:
     """Name of the thread, as the operating system shows it."""
     frames: Sequence[str] = ()
     """Python frames that are open during the whole trace, outermost first."""
+    is_daemon: bool = False
+    """Whether it is cut off when the others have ended."""
 
 
 @dataclass

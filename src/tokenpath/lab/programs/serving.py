@@ -61,7 +61,7 @@ class Serving:
             self.labels,
             (
                 Thread(self.frames.process, self.frames.outer(setup.ranks)),
-                Thread(self.frames.process, self.frames.background_outer),
+                Thread(self.frames.process, self.frames.background_outer, is_daemon=True),
             ),
             process=self.frames.process,
             header={} if setup.program == "sglang" else {"vllm_version_tuple": ["0", "11", "0"]},
