@@ -88,7 +88,7 @@ def test_under_a_what_if_the_path_is_another() -> None:
     assert path.parts_ns["gemm"] == 1_500_000
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_the_wall(seed: int) -> None:
     capture = random_run(seed)

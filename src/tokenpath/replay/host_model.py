@@ -171,7 +171,7 @@ class _Model:
         modelled += int(graph.delay[points[known]].sum())
         delay[points[known]] = value[known]
         gone = np.zeros(len(graph.measured.work), np.bool_)
-        return Weights(weight, delay, gone), modelled, unmatched
+        return Weights(weight, delay, gone, graph.base), modelled, unmatched
 
 
 class _LeaveOneOut:

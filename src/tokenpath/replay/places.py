@@ -26,6 +26,8 @@ class Weights:
     """Delay of each point."""
     is_gone: Bools
     """Which pieces of work are no longer there."""
+    base: Int64s
+    """Time of each point without a predecessor, 0 for all others."""
 
 
 class Places:

@@ -106,13 +106,11 @@ class Replay:
     def times(self, changed: Weights | None = None) -> Int64s:
         """The time of every point, as measured or with these weights."""
         graph = self.graph
-        weight, delay = (
-            (graph.weight, graph.delay) if changed is None else (changed.weight, changed.delay)
-        )
+        weight, delay, base = graph.weight, graph.delay, graph.base
+        if changed is not None:
+            weight, delay, base = changed.weight, changed.delay, changed.base
         time = np.empty_like(graph.time)
-        retime(graph.num_points)(
-            graph.order, graph.first, graph.source, weight, graph.base, delay, time
-        )
+        retime(graph.num_points)(graph.order, graph.first, graph.source, weight, base, delay, time)
         return time
 
     def is_exact(self) -> bool:

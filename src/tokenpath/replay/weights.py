@@ -33,7 +33,10 @@ def changed_weights(places: Places, what_if: WhatIf) -> Weights:
     """The weights of a graph with a change applied."""
     graph = places.graph
     changed = Weights(
-        graph.weight.copy(), graph.delay.copy(), np.zeros(len(graph.measured.work), np.bool_)
+        graph.weight.copy(),
+        graph.delay.copy(),
+        np.zeros(len(graph.measured.work), np.bool_),
+        graph.base.copy(),
     )
     level_ranks(places, what_if, changed)
     if what_if.kernels:
@@ -112,6 +115,10 @@ def _shrink_host(places: Places, change: HostChange, changed: Weights) -> None:
         scale = np.minimum(1.0, graph.weight[mine] / np.maximum(until - begin, 1))
         loss = np.rint(loss * scale).astype(np.int64)
         changed.weight[mine] = np.maximum(changed.weight[mine] - loss, 0)
+        # What nothing holds moves by the time that its thread saves since the first moment of all.
+        free = np.flatnonzero((places.thread_of_point == number) & (changed.base > 0))
+        earlier = np.interp(graph.time[free], at, gone) - np.interp(0.0, at, gone)
+        changed.base[free] = np.maximum(changed.base[free] - np.rint(earlier).astype(np.int64), 0)
 
 
 def _shift_of_thread(places: Places, thread: int) -> int:
