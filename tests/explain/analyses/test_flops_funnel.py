@@ -37,7 +37,7 @@ def test_each_loss_has_its_time(tmp_path: Path) -> None:
     run.kernel(ADD, 100.0, op="aten::add", dims=[[M, N], [M, N], []])
     run.kernel(GEMM, 80.0, gap_us=50.0)
     table = parts(run, tmp_path, price=3.6)
-    closes(table, "duration_ns", "peak_flops", "usd")
+    closes(table, "duration_ns", "peak_flops", "usd_per_hour")
     assert table["peak x time"]["duration_ns"] == 480_000
     assert table["device idle"]["duration_ns"] == 50_000
     assert table["other work"]["duration_ns"] == 100_000
@@ -48,7 +48,8 @@ def test_each_loss_has_its_time(tmp_path: Path) -> None:
     assert table["slower than their roofline"]["duration_ns"] == pytest.approx(
         250_000 - ideal, rel=1e-3
     )
-    assert table["peak x time"]["usd"] == pytest.approx(480_000 / 3.6e12 * 3.6)
+    assert table["peak x time"]["usd_per_hour"] == pytest.approx(3.6)
+    assert table["device idle"]["usd_per_hour"] == pytest.approx(3.6 * 50 / 480)
 
 
 def test_a_memory_bound_product_and_a_slower_type(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_it_closes_whatever_runs(
         op = ("aten::add" if name is ADD else "aten::mm") if is_known else None
         run.kernel(name, length, op=op, dims=[[512, 512], [512, 512]], gap_us=gap)
     table = parts(run, tmp_path_factory.mktemp("funnel"), price=2.0)
-    closes(table, "duration_ns", "peak_flops", "usd")
+    closes(table, "duration_ns", "peak_flops", "usd_per_hour")
     assert all(row["duration_ns"] >= 0 and row["peak_flops"] >= 0 for row in table.values())
 
 

@@ -67,7 +67,7 @@ _COLUMNS = (
     TableColumn("share", "share", Unit.SHARE),
     TableColumn("peak_flops", "FLOPs at peak", Unit.NUMBER),
 )
-_USD = TableColumn("usd", "$", Unit.NUMBER)
+_USD = TableColumn("usd_per_hour", "$ an hour", Unit.NUMBER)
 _UTILISATION = (
     TableColumn("device", "device", Unit.TEXT),
     TableColumn("mfu_share", "MFU", Unit.SHARE),
@@ -258,7 +258,7 @@ def _rows(
         if stage.key in unknown:
             continue
         row: tuple[Cell, ...] = (label, stage.label, duration, duration / whole, number)
-        rows.append(row if price is None else (*row, duration / 3.6e12 * price))
+        rows.append(row if price is None else (*row, duration / whole * price * len(devices)))
     return rows
 
 
