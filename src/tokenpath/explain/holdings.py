@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tokenpath.capture.capture import Capture
+from tokenpath.core.finding import Finding
 from tokenpath.core.report import ShownTable, TableColumn, Unit
 
 _ASIDE = frozenset({"source", "skip", "source_note", "setting", "device", "thread", "finding"})
 _GIB = 2**30
+HANG_CODES = frozenset({"missing-rank", "collective-mismatch", "stuck-collective"})
+"""Findings about collectives that did not get through."""
 _COLUMNS = (
     TableColumn("state", "state", Unit.TEXT),
     TableColumn("num_blocks", "blocks", Unit.COUNT),
@@ -22,8 +27,15 @@ def has_work(capture: Capture) -> bool:
     return any(capture.num_rows(name) for name in ("kernel", "op", "api_call"))
 
 
-def holdings_answer(capture: Capture) -> tuple[str, ...]:
-    """What the capture holds, in one or two sentences."""
+def hang_of(findings: Sequence[Finding]) -> str | None:
+    """Why the job hangs, where its flight recorders tell."""
+    return next((finding.sentence for finding in findings if finding.code in HANG_CODES), None)
+
+
+def holdings_answer(capture: Capture, findings: Sequence[Finding] = ()) -> tuple[str, ...]:
+    """What the capture holds, in one or two sentences; what was found in it, where anything was."""
+    if hang := hang_of(findings):
+        return (hang[0].upper() + hang[1:] + ".",)
     held = [
         f"{capture.num_rows(name):,} rows of {name}"
         for name in sorted(capture)

@@ -26,7 +26,7 @@ from tokenpath.explain.findings import (
 )
 from tokenpath.explain.funnel import build_funnel
 from tokenpath.explain.gains import replayed_gains
-from tokenpath.explain.holdings import has_work, holdings_answer, memory_table
+from tokenpath.explain.holdings import hang_of, has_work, holdings_answer, memory_table
 from tokenpath.explain.host_answer import host_answer
 from tokenpath.explain.metrics_table import metrics_table, stated_answer, summary_table
 from tokenpath.explain.overview import overview
@@ -73,8 +73,9 @@ def with_serving(report: Report, analysis: Analysis, capture: Capture, result: R
         memory = memory_table(capture)
         return replace(
             report,
-            headline=f"no work to explain · {capture.num_rows('source')} source(s)",
-            answer=holdings_answer(capture),
+            headline=f"{'a hanging job' if hang_of(report.findings) else 'no work to explain'} · "
+            f"{capture.num_rows('source')} source(s)",
+            answer=holdings_answer(capture, report.findings),
             window=None,
             trust=Trust.GOOD
             if all(note.severity is Severity.INFO for note in notes)

@@ -11,7 +11,7 @@ import pytest
 
 from explain.analyses.rank_programs import report_of
 from ingest.samples.flight_recorder import dump, entry
-from tokenpath.api import load
+from tokenpath.api import explain, load
 from tokenpath.core.finding import Finding
 
 CODES = ("missing-rank", "collective-mismatch", "stuck-collective")
@@ -116,3 +116,11 @@ def test_ranks_in_another_order(tmp_path: Path, order: tuple[int, ...]) -> None:
 
 def test_a_job_that_got_through(tmp_path: Path) -> None:
     assert not found(tmp_path, {rank: done(5) for rank in range(4)})
+
+
+def test_the_answer_says_why(tmp_path: Path) -> None:
+    dumps = {rank: [*done(3), entry(4, "started")] for rank in range(3)} | {3: done(3)}
+    assert found(tmp_path, dumps)
+    report = explain([tmp_path]).report
+    assert report.answer[0].startswith("Rank 3 never came to allreduce 4 of group 0")
+    assert report.headline.startswith("a hanging job")
