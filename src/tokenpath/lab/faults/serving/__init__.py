@@ -1,0 +1,1 @@
+"""Faults of the serving world; `catalogue.py` lists them."""

@@ -1,0 +1,1 @@
+"""The serving world: clients, a front end and engine replicas as an event loop. Start with `plan.py`, then `loop.py`."""
