@@ -9,6 +9,7 @@ import pytest
 from explain.explaining import GEMM, cells, report_of, table
 from ingest.traces import Trace
 from tokenpath.api import explain
+from tokenpath.cli.main import main
 from tokenpath.core.errors import UsageError
 from tokenpath.core.finding import Finding, Kind, Status
 from tokenpath.explain.analyses.contract import Options
@@ -112,6 +113,17 @@ def test_what_ifs_stand_in_the_report(tmp_path: Path) -> None:
     assert table(report, "what_ifs").is_lead
     with pytest.raises(UsageError, match="scale TARGET FACTOR"):
         explain([path], options=Options(what_ifs=["faster please"]))
+
+
+def test_the_command_takes_what_ifs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = starved().write(tmp_path / "trace.json")
+    assert main(["explain", str(path), "--what-if", "graphs", "--what-if", "remove sync"]) == 0
+    printed = capsys.readouterr().out
+    assert "what if" in printed
+    assert "all together" in printed
+    # A slip of the pen is told before the trace is read.
+    assert main(["explain", str(tmp_path / "none.json"), "--what-if", "faster please"]) == 2
+    assert "scale TARGET FACTOR" in capsys.readouterr().err
 
 
 def test_the_critical_path_stands_in_the_report(tmp_path: Path) -> None:
