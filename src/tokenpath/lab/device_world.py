@@ -19,8 +19,9 @@ from tokenpath.lab.device import faults_host, faults_kernel, faults_system
 from tokenpath.lab.device.conditions import conditions_of
 from tokenpath.lab.device.fault import Fault, Needs
 from tokenpath.lab.draw import Spec
+from tokenpath.lab.kineto.file import Clock
 from tokenpath.lab.kineto.rows import Ids
-from tokenpath.lab.kineto.write import Clock, write_rank
+from tokenpath.lab.kineto.write import write_rank
 from tokenpath.lab.machine.plan import Run, play
 from tokenpath.lab.programs.knobs import Knobs
 from tokenpath.lab.programs.plan import Program
