@@ -102,6 +102,13 @@ def test_an_estimate_keeps_its_own_doubt_in_proportion() -> None:
     assert (capped.gain_ns, capped.gain_interval_ns) == (100, (50, 100))
 
 
+def test_a_wait_that_may_be_needed_brings_at_least_what_was_seen_behind_it() -> None:
+    shown = with_gain(cost("blocking-copy", 100), Retimed("", [1_000], [700], []), "no wait")
+    assert (shown.gain_ns, shown.gain_interval_ns, shown.confidence) == (300, (100, 300), 0.6)
+    shown = with_gain(cost("blocking-copy", 100), Retimed("", [1_000], [950], []), "no wait")
+    assert (shown.gain_ns, shown.gain_interval_ns, shown.confidence) == (50, None, None)
+
+
 def test_what_ifs_stand_in_the_report(tmp_path: Path) -> None:
     path = starved().write(tmp_path / "trace.json")
     options = Options(what_ifs=["graphs", "scale family=gemm 0.5"])

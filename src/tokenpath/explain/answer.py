@@ -128,7 +128,7 @@ def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
         return f"{sentence}; the capture does not say {unsaid}."
     if len(costs) == 1:
         return f"{sentence}; nothing else here is worth more than 0.5 %."
-    second = costs[1].gain_ns or 0
+    second = max(finding.gain_ns or 0 for finding in costs[1:])
     return f"{sentence}; nothing else here is worth more than {format_percent(second, analysis.wall_ns)}."
 
 

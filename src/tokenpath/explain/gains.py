@@ -26,6 +26,12 @@ MIN_KEPT = 0.1
 _CAPPED = frozenset({"exposed-communication", "exposed-copy"})
 """Codes whose change hides all there is, although the finding promises only what could go."""
 
+_BOUND = frozenset({"synchronisation-stall", "blocking-copy"})
+"""Codes whose change is a bound: the host runs on without a result that it may need."""
+_BOUND_TIMES, _BOUND_CONFIDENCE = 2, 0.6
+"""From so many times its own time on, such a gain is one that the rest of the run must go along with; how sure it
+then is, where the finding does not say."""
+
 FindingKey = tuple[str, str | None, tuple[tuple[str, str], ...]]
 _Make = Callable[["Scene"], WhatIf]
 
@@ -135,12 +141,19 @@ def with_gain(finding: Finding, alone: Retimed, label: str, most_ns: int | None 
     most = INT64_MAX if most_ns is None else most_ns
     gain = min(max(alone.gain_ns, 0), most)
     intervals = [found for found in (alone.interval_ns, _in_proportion(finding, gain)) if found]
+    confidence = finding.confidence
+    if finding.code in _BOUND and finding.duration_ns and gain > finding.duration_ns:
+        # At least the stretches that were seen behind the waits can go.
+        intervals.append((finding.duration_ns, gain))
+        if confidence is None and gain > _BOUND_TIMES * finding.duration_ns:
+            confidence = _BOUND_CONFIDENCE
     low = min((found[0] for found in intervals), default=gain)
     high = max((found[1] for found in intervals), default=gain)
     return replace(
         finding,
         gain_ns=gain,
         gain_method="replayed",
+        confidence=confidence,
         gain_interval_ns=(min(max(low, 0), gain), max(min(high, most), gain))
         if intervals
         else None,
