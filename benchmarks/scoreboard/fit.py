@@ -216,15 +216,14 @@ class Problem:
                 return trial, trial_cells, value
         return best
 
-    def refit(self, linear: Linear, fit: Fit, keep: np.ndarray, steps: int = 3) -> Fit:
+    def refit(self, linear: Linear, fit: Fit, keep: np.ndarray, steps: int) -> Fit:
         """The fit to the values in the mask `keep` alone: damped steps from a fit that has ended.
 
-        `linear`: slopes at that fit, good for the first step; those after it take slopes of their own.
+        All with the slopes `linear` at that fit (a chord method): residuals and their weights are made anew.
         """
         logs, cells = fit.logs, self.cells_array(fit)
-        for number in range(steps):
-            slopes = self.linearise(logs, cells) if number else linear
-            logs, cells, _ = self.step(slopes, logs, cells, keep)
+        for _ in range(steps):
+            logs, cells, _ = self.step(linear, logs, cells, keep)
         return self._fit(logs, cells, [])
 
     def cells_array(self, fit: Fit) -> np.ndarray:

@@ -30,6 +30,8 @@ from benchmarks.scoreboard.fit import (
 )
 
 NUM_FOLDS = 4
+NUM_STEPS = 3
+"""Damped steps from the full fit, with its slopes."""
 MOST_CHANGE = 0.005
 """Most that a prediction may move when nothing is left out, at the 95th percentile of all of them."""
 _PER_TOKEN = ("tpot_mean_ms", "itl_mean_ms")
@@ -40,7 +42,7 @@ def without_families(problem: Problem, fit: Fit) -> Iterator[tuple[str, Fit]]:
     linear = problem.linearise(fit.logs, problem.cells_array(fit))
     families = np.array([problem.cases[i].family for i in problem.row_case])
     for family in ["", *sorted(set(families.tolist()))]:
-        other = problem.refit(linear, fit, families != family)
+        other = problem.refit(linear, fit, families != family, NUM_STEPS)
         own = {key for case in problem.cases if case.family == family for key in case.classes}
         yield family, Fit(other.logs, {n: v for n, v in other.cells.items() if n not in own})
 
@@ -69,7 +71,7 @@ def held_out(problem: Problem, fit: Fit, others: Mapping[str, Fit]) -> dict[str,
     fold = fold_of_case[problem.row_case]
     measured = np.zeros(len(families))
     for number in range(NUM_FOLDS):
-        other = problem.refit(linear, fit, fold != number, 2)
+        other = problem.refit(linear, fit, fold != number, NUM_STEPS)
         mine = fold == number
         measured[mine] = -problem.errors(other.logs, problem.cells_array(other))[mine]
     has_class = np.array([bool(problem.cases[i].classes) for i in problem.row_case])
