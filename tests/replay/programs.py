@@ -154,20 +154,14 @@ def random_program(seed: int, num_ranks: int, *, host_us: float, kernel_us: floa
     return program
 
 
-def changed(program: Program, **change: object) -> Program:
-    """Every kernel of a family, or every item, with other times."""
-    family, factor = change.get("family"), float(str(change.get("factor", 1.0)))
-    result = []
-    for items in program:
-        own = []
-        for item in items:
-            if change.get("waits") is False and item.what == "wait":
-                own.append(replace(item, what="gone"))
-                continue
-            if item.what == "kernel" and item.family == family:
-                item = replace(item, duration_us=round(item.duration_us * factor))
-            if item.what == change.get("what"):
-                item = replace(item, duration_us=round(item.duration_us * factor))
-            own.append(replace(item, pause_us=0) if change.get("pauses") is False else item)
-        result.append(own)
-    return result
+def changed(program: Program, factor: float, *, family: str = "", what: str = "") -> Program:
+    """Kernels of a family, or items of a kind, that take `factor` times as long."""
+    return [
+        [
+            replace(item, duration_us=round(item.duration_us * factor))
+            if item.what == what or (item.what == "kernel" and item.family == family)
+            else item
+            for item in items
+        ]
+        for items in program
+    ]

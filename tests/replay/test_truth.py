@@ -45,7 +45,7 @@ def test_kernels_that_take_another_time(factor: float) -> None:
     for program in programs():
         capture = run_program(program)[0].capture(len(program))
         rows = what_ifs.kernels_where(capture, "family", lambda name: name == "gemm")
-        truth = changed(program, family="gemm", factor=factor)
+        truth = changed(program, factor, family="gemm")
         errors.append(error(program, truth, what_ifs.scale_kernels("", rows, factor), capture))
     assert_close(errors)
 
@@ -57,7 +57,7 @@ def test_communication_that_takes_another_time() -> None:
             continue
         capture = run_program(program)[0].capture(len(program))
         rows = what_ifs.kernels_where(capture, "kind", lambda name: name == "communication")
-        truth = changed(program, what="collective", factor=0.25)
+        truth = changed(program, 0.25, what="collective")
         errors.append(error(program, truth, what_ifs.scale_kernels("", rows, 0.25), capture))
     assert_close(errors)
 
