@@ -36,7 +36,7 @@ FAULTS: dict[str, Fault] = {
     **faults_system.FAULTS,
 }
 """All kinds of this world."""
-DRAWN = ("vllm", "sglang", "vllm-moe", "ddp", "fsdp")
+DRAWN = ("vllm", "sglang", "vllm-moe", "hf", "ddp", "fsdp")
 """Programs of scenarios without a fault."""
 DECOYS = {
     "gc-hidden": ("gc-pause",),

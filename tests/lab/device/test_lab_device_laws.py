@@ -88,7 +88,9 @@ def test_healthy_services_keep_the_device_busy(seed: int) -> None:
         times = times[np.argsort(times[:, 0])]
         busy_until = np.maximum.accumulate(times[:, 1])
         idle = np.maximum(0, times[1:, 0] - busy_until[:-1]).sum()
-        assert idle <= 0.03 * (busy_until[-1] - times[0, 0])
+        # Launched kernel by kernel, and looked at after each step: gaps are longer than in graphs.
+        bar = 0.05 if scenario.setup.program == "hf" else 0.03
+        assert idle <= bar * (busy_until[-1] - times[0, 0])
 
 
 def test_the_loss_is_the_difference_of_walls_of_one_seed() -> None:
@@ -131,9 +133,7 @@ def test_a_seed_writes_the_same_bytes_and_reads_without_loss(tmp_path: Path) -> 
 def test_files_do_not_name_the_fault(tmp_path: Path, kind: str) -> None:
     scenario = device_world.make(Spec(77, "device", (kind,), (2,), True))
     device_world.write(scenario, tmp_path / "files", tmp_path / "truth")
-    text = b"".join(
-        gzip.decompress(p.read_bytes()) for p in (tmp_path / "files").rglob("rank*")
-    )
+    text = b"".join(gzip.decompress(p.read_bytes()) for p in (tmp_path / "files").rglob("rank*"))
     text = text.lower().replace(b"default", b"")
     entry = load_fault_kinds()[kind]
     for word in (kind, *entry.codes, "fault", "decoy", "inject", "straggl", "contention"):

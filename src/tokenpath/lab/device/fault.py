@@ -15,6 +15,7 @@ Apply = Callable[[Knobs, Setup, float, np.random.Generator], Place]
 
 SERVING = ("vllm", "sglang", "vllm-moe")
 DENSE = ("vllm", "sglang")
+EAGER = ("hf",)
 TRAINING = ("ddp", "fsdp")
 
 

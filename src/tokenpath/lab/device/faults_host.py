@@ -28,7 +28,7 @@ def _lock(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> 
 
 
 def _scheduler(knobs: Knobs, setup: Setup, size: float, rng: np.random.Generator) -> Place:
-    engine = ENGINES["sglang" if setup.program == "sglang" else "vllm"]
+    engine = ENGINES[setup.program]
     name = str(rng.choice([name for name, _ in engine.scheduling]))
     knobs.slow_function, knobs.slow_function_ms = name, size
     return {"function": name.rsplit("/", 1)[-1]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenpath.lab.device.fault import DENSE, SERVING, Fault, Needs, Place
+from tokenpath.lab.device.fault import DENSE, EAGER, SERVING, Fault, Needs, Place
 from tokenpath.lab.programs.knobs import Knobs
 from tokenpath.lab.programs.setup import Setup
 
@@ -63,12 +63,14 @@ def _padding(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator
 
 
 FAULTS = {
-    "kernel-slow": Fault((1.03, 1.5, 3.0, 8.0), _slow),
+    "kernel-slow": Fault((1.03, 1.5, 3.0, 8.0), _slow, Needs((*SERVING, *EAGER))),
     "kernel-tail-wave": Fault((1.04, 1.25, 1.5, 1.95), _tail, Needs(DENSE, short=True)),
     "kernel-low-occupancy": Fault((1.1, 2.0, 5.0, 12.0), _occupancy, Needs(DENSE)),
-    "kernel-wrong-precision": Fault((0.02, 0.06, 0.25, 1.0), _single, Needs(DENSE, short=True)),
-    "kernel-unfused": Fault((2, 4, 8, 16), _chain, Needs(DENSE)),
-    "kernel-layout-copies": Fault((1, 4, 8, 16), _layout, Needs(SERVING)),
+    "kernel-wrong-precision": Fault(
+        (0.02, 0.06, 0.25, 1.0), _single, Needs((*DENSE, *EAGER), short=True)
+    ),
+    "kernel-unfused": Fault((2, 4, 8, 16), _chain, Needs((*DENSE, *EAGER))),
+    "kernel-layout-copies": Fault((1, 4, 8, 16), _layout, Needs((*SERVING, *EAGER))),
     "attention-underfilled": Fault(
         (1.05, 1.6, 3.0, 6.0), _underfilled, Needs(DENSE, max_ranks=2, small_batch=True)
     ),

@@ -44,12 +44,17 @@ class Engine:
     scheduler_in_worker: bool
     """Whether every rank runs the scheduler."""
 
+    always_open: tuple[str, ...] = ()
+    """Frames of the launching thread that are always open; empty: those of a server's worker."""
+
     def schedules(self, ranks: int) -> bool:
         """Whether the scheduler runs on the launching thread."""
         return self.scheduler_in_worker or ranks == 1
 
     def outer(self, ranks: int) -> tuple[str, ...]:
         """Frames of the launching thread that are always open."""
+        if self.always_open:
+            return self.always_open
         base = (
             "<string>(1): <module>",
             "multiprocessing/spawn.py(122): spawn_main",
@@ -153,4 +158,30 @@ SGLANG = Engine(
     scheduler_in_worker=True,
 )
 
-ENGINES = {"vllm": VLLM, "sglang": SGLANG}
+HUGGING_FACE = Engine(
+    process="python",
+    step="transformers/generation/utils.py(2757): _sample",
+    execute="transformers/models/llama/modeling_llama.py(419): forward",
+    prepare="transformers/generation/utils.py(571): prepare_inputs_for_generation",
+    forward="transformers/models/llama/modeling_llama.py(336): forward",
+    replay="torch/cuda/graphs.py(120): replay",
+    logits="torch/nn/modules/linear.py(124): forward",
+    sample="transformers/generation/logits_process.py(88): __call__",
+    output="transformers/generation/stopping_criteria.py(497): __call__",
+    dequeue="transformers/generation/streamers.py(87): put",
+    scheduling=(),
+    updating=(),
+    idle=("threading.py(355): wait",),
+    background_outer=VLLM.background_outer,
+    background=("tqdm/_monitor.py(60): run", "threading.py(655): wait"),
+    collect="<built-in function collect>",
+    scheduler_in_worker=False,
+    always_open=(
+        "generate.py(1): <module>",
+        "generate.py(58): main",
+        "torch/utils/_contextlib.py(116): decorate_context",
+        "transformers/generation/utils.py(2264): generate",
+    ),
+)
+
+ENGINES = {"vllm": VLLM, "sglang": SGLANG, "hf": HUGGING_FACE, "vllm-moe": VLLM}

@@ -23,6 +23,8 @@ from tokenpath.lab.programs.layers import Item, Shapes, forward
 from tokenpath.lab.programs.plan import Program, Thread, device_ns, host_ns
 from tokenpath.lab.programs.setup import Setup
 
+BETWEEN_STEPS = 0.01
+"""Share of a step that a well-kept `generate` loop spends between two passes (some 700 us at scale 1)."""
 OUT_STREAM = 2
 """Stream of the copies to the host."""
 CAPTURED = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 512)
@@ -36,7 +38,7 @@ class Serving:
         self.setup = setup
         self.knobs = knobs
         self.labels = Labels()
-        self.frames = frames.ENGINES["sglang" if setup.program == "sglang" else "vllm"]
+        self.frames = frames.ENGINES[setup.program]
         self._templates: dict[tuple[object, ...], tuple[Template, tuple[float, ...]]] = {}
         self._rng = np.random.Generator(np.random.PCG64([setup.seed, 11]))
         self._host_scale = 1.0
@@ -50,6 +52,9 @@ class Serving:
         decode, _ = self._template(shapes[-1], incidents.Flags(), late=False, healthy=True)
         wanted = float(self._rng.uniform(0.35, 0.6)) * device_ns(decode)
         self._host_scale = min(setup.host_speed, wanted / host_ns(decode))
+        if setup.program == "hf":
+            # Nothing runs ahead of the look at the tokens: what the host does there must be short.
+            self._host_scale = min(setup.host_speed, BETWEEN_STEPS * device_ns(decode) / 700_000)
         self._templates.clear()
         decode, _ = self._template(shapes[-1], incidents.Flags(), late=False, healthy=True)
         slack = max(0.0, device_ns(decode) - host_ns(decode))
@@ -64,7 +69,9 @@ class Serving:
                 Thread(self.frames.process, self.frames.background_outer, is_daemon=True),
             ),
             process=self.frames.process,
-            header={} if setup.program == "sglang" else {"vllm_version_tuple": ["0", "11", "0"]},
+            header={}
+            if setup.program in ("sglang", "hf")
+            else {"vllm_version_tuple": ["0", "11", "0"]},
         )
         step_ns = self._step_ns = device_ns(decode)
         cuts = incidents.idle_cuts(setup, knobs, step_ns)
@@ -81,7 +88,8 @@ class Serving:
                 own.append(
                     Step(
                         (template, quiet if number < setup.steps - 1 else None),
-                        names=self._names(shapes[number]) | memory.names(self.labels, number),
+                        names=self._names(shapes[number], number)
+                        | memory.names(self.labels, number),
                         context=shapes[number].context / shapes[-1].context,
                         roles=self._roles(rank, number),
                         transfers=transfers,
@@ -115,11 +123,13 @@ class Serving:
         shapes[-1] = replace(shapes[-1], chunk=0, batch=max(shapes[0].batch, shapes[-1].real_batch))
         return shapes
 
-    def _names(self, shapes: Shapes) -> dict[str, int]:
+    def _names(self, shapes: Shapes, number: int) -> dict[str, int]:
         """The annotation of the step, as the engine words it."""
         keys = shapes.real_batch * shapes.context
         asked, chunk = shapes.real_batch, shapes.chunk
-        if self.setup.program == "sglang":
+        if self.setup.program == "hf":
+            text = f"ProfilerStep#{number + 5}"
+        elif self.setup.program == "sglang":
             if chunk:
                 text = f"step[MIXED bs={asked + 1} c=1 g={asked} c_sq={chunk} g_sq={asked}]"
             else:
@@ -180,7 +190,7 @@ class Serving:
         )
         comm = Collectives(setup, kernels, knobs.link)
         reference = replace(shapes, context=setup.context + setup.steps - 1)
-        graph = shapes.chunk == 0 and knobs.eager is None
+        graph = shapes.chunk == 0 and knobs.eager is None and setup.program != "hf"
         items = list(forward(setup, kernels, knobs, reference, comm, graph=graph))
         script = Script(self.labels)
         script.host_factor = self._host_scale
@@ -190,6 +200,10 @@ class Serving:
         with script.frame(self.frames.step):
             if flags.warm_ns:
                 incidents.warm_up(script, kernels, flags.warm_ns)
+            if flags.syncs > 1:
+                with script.extra():
+                    for _ in range(flags.syncs - 1):
+                        incidents.synchronise(script)
             self._schedule(script, knobs)
             if late:
                 # This rank's host does everything as the others do, only slower.
@@ -265,7 +279,7 @@ class Serving:
         if flags.retries:
             incidents.allocate_again(script, flags.retries)
         with script.extra():
-            for _ in range(flags.syncs):
+            if flags.syncs:
                 incidents.synchronise(script)
         if flags.side:
             incidents.side_kernel(script, kernels, self._step_ns)
@@ -362,7 +376,8 @@ class Serving:
         with script.frame(self.frames.output):
             script.spend(30_000)
             script.release()
-            script.sync_event("copied", before=1)
+            # generate() looks at the new tokens before it goes on; engines look one step later.
+            script.sync_event("copied", before=int(self.setup.program != "hf"))
             script.acquire()
             script.spend(180_000)
         if self.frames.schedules(self.setup.ranks):

@@ -125,10 +125,10 @@ def draw_setup(
     """The healthy part of a scenario; `programs`, `min_ranks` and so on are what a fault needs."""
     rng = np.random.Generator(np.random.PCG64([seed, 7]))
     program = str(rng.choice(programs))
-    name, memory, pcie, key = _GPUS[int(rng.integers(len(_GPUS)))]
-    hardware = find_hardware(key)
+    name, memory, pcie, part = _GPUS[int(rng.integers(len(_GPUS)))]
+    hardware = find_hardware(part)
     if hardware is None:
-        raise InputError(f"the catalogue has no {key}", next_step="name another part")
+        raise InputError(f"the catalogue has no {part}", next_step="name another part")
     sizes = [size for size in (1, 2, 4, 8) if size >= min_ranks]
     if program in ("ddp", "fsdp"):
         sizes = [size for size in sizes if size >= 2]
@@ -138,7 +138,8 @@ def draw_setup(
         sizes = [size for size in sizes if size >= 2]
     weights = np.array([{1: 6, 2: 4, 4: 3, 8: 2}[size] for size in sizes], float)
     ranks = int(rng.choice(sizes, p=weights / weights.sum()))
-    model = _MODELS[_model_key(program, ranks, rng)]
+    key = _model_key(program, ranks, rng)
+    model = _MODELS[key]
     steps = int(rng.integers(20, 41))
     per_layer = {"ddp": 34, "fsdp": 38, "hf": 22}.get(program, 12)
     # No more than some 36,000 kernels in all: fewer layers, then fewer steps.
@@ -152,7 +153,10 @@ def draw_setup(
     elif program in ("ddp", "fsdp"):
         batch, context = int(rng.choice([2, 4])), int(rng.choice([2048, 4096]))
     elif program == "hf":
-        batch, context = int(rng.choice([128, 192])), int(rng.integers(2_000, 4_000))
+        # As much cache as fits: short steps would not hide what an eager loop spends between them.
+        per_token = 4 * model.kv_heads * model.head_dim * _MODELS[key].layers
+        batch = int(rng.choice([128, 160]))
+        context = int(rng.uniform(0.8, 1.0) * 46e9 / per_token / batch)
     else:
         batch, context = int(rng.choice([64, 96, 128, 192])), int(rng.integers(1_500, 5_000))
     chunk = int(rng.choice([1024, 2048]))
