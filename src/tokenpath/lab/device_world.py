@@ -188,6 +188,8 @@ def _setup(seed: int, needs: Needs | None) -> Setup:
         changed = replace(changed, with_memory=True)
     if wanted.short:
         changed = replace(changed, context=min(changed.context, 1_200))
+    if not wanted.split:
+        changed = replace(changed, split_kv=False, prefill_every=5)
     if wanted.light:
         changed = replace(changed, batch=8 + 8 * (seed % 2), prefill_every=0)
     return changed
@@ -209,9 +211,14 @@ def _joined(needs: Sequence[Needs]) -> Needs | None:
         memory=any(need.memory or False for need in needs) or None,
         short=any(need.short for need in needs),
         light=any(need.light for need in needs),
+        split=all(need.split for need in needs),
     )
     impossible = not programs or joined.min_ranks > joined.max_ranks or len(stacks) > 1
-    return None if impossible or (joined.small_batch and joined.short) else joined
+    return (
+        None
+        if impossible or (joined.small_batch and (joined.short or not joined.split))
+        else joined
+    )
 
 
 def _whole(

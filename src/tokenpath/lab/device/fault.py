@@ -37,6 +37,8 @@ class Needs:
     """Each step copies further inputs from pinned memory."""
     memory: bool | None = None
     """Whether the allocator's events are recorded."""
+    split: bool = True
+    """Whether decode attention splits keys; else prompts join often, so that shapes of attention are seen."""
     light: bool = False
     """Few requests: steps are short."""
     short: bool = False

@@ -74,6 +74,6 @@ FAULTS = {
     "attention-underfilled": Fault(
         (1.05, 1.6, 3.0, 6.0), _underfilled, Needs(DENSE, max_ranks=2, small_batch=True)
     ),
-    "attention-imbalance": Fault((1.04, 1.4, 2.5, 5.0), _imbalance, Needs(DENSE)),
+    "attention-imbalance": Fault((1.04, 1.4, 2.5, 5.0), _imbalance, Needs(DENSE, split=False)),
     "scheduler-graph-padding": Fault((1.1, 1.5, 2.5, 4.0), _padding, Needs(DENSE, short=True)),
 }

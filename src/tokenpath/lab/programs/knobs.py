@@ -26,7 +26,7 @@ class Knobs:
     unsplit: float | None = None
     """Decode attention without split keys: factor on its time."""
     longest: float | None = None
-    """One long request: factor on the time of decode attention."""
+    """One long request comes during the run: its length over that of the others."""
     eager: float | None = None
     """Decode without graphs: factor on the cost of launching."""
     gc_ms: float = 0.0

@@ -40,6 +40,8 @@ class Shapes:
     """Requests that decode, without padding."""
     chunk: int = 0
     """Prefill tokens of one more request."""
+    longest: float = 1.0
+    """Length of one request over that of the others."""
 
     @property
     def tokens(self) -> int:
@@ -84,7 +86,7 @@ def forward(
             "_C_cache_ops::reshape_and_cache_flash",
             "",
         )
-        yield from _attention(kernels, knobs, shapes, heads, kv_heads, dim)
+        yield from _attention(kernels, knobs, shapes, heads, kv_heads, dim, split=setup.split_kv)
         yield Item(
             kernels.gemm(tokens, hidden, heads * dim, "o_proj"),
             "aten::mm",
@@ -127,24 +129,31 @@ def _layout(kernels: Kernels, knobs: Knobs, tokens: int, hidden: int, side: int)
 
 
 def _attention(
-    kernels: Kernels, knobs: Knobs, shapes: Shapes, heads: int, kv_heads: int, dim: int
+    kernels: Kernels,
+    knobs: Knobs,
+    shapes: Shapes,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    *,
+    split: bool,
 ) -> Iterator[Item]:
     if shapes.batch:
-        longest = int(shapes.context * (shapes.batch if knobs.longest else 1.25))
+        longest = int(shapes.context * max(1.25, shapes.longest))
         dims = _dims(
             (shapes.tokens, heads, dim),
             (4096, 16, kv_heads, dim),
             (shapes.batch, max(1, longest // 16)),
         )
-        if knobs.unsplit is not None:
+        if knobs.unsplit is not None or not split:
+            # A block a request and head: the longest request ends last.
+            factor = (knobs.unsplit or 1.0) * shapes.longest
             work = kernels.attention_unsplit(
-                shapes.batch, shapes.context, heads, kv_heads, dim, knobs.unsplit
+                shapes.batch, shapes.context, heads, kv_heads, dim, factor
             )
             yield Item(work, "_vllm_fa3_C::fwd", dims)
         else:
             work = kernels.attention_decode(shapes.real_batch, shapes.context, heads, kv_heads, dim)
-            if knobs.longest is not None:
-                work = Work(work.label, work.ns * knobs.longest, work.role, work.kind, work.scales)
             yield Item(work, "_vllm_fa3_C::fwd", dims)
             yield Item(
                 kernels.attention_combine(shapes.batch, heads, dim), "_vllm_fa3_C::combine", ""

@@ -117,6 +117,7 @@ class Serving:
                     context=setup.context + number,
                     real_batch=batch,
                     chunk=setup.chunk if has_chunk else 0,
+                    longest=self.knobs.longest or 1.0 if 10 * number >= 3 * setup.steps else 1.0,
                 )
             )
         # The last step is a decode step of the usual kind: it sizes the host's work.
@@ -125,7 +126,7 @@ class Serving:
 
     def _names(self, shapes: Shapes, number: int) -> dict[str, int]:
         """The annotation of the step, as the engine words it."""
-        keys = shapes.real_batch * shapes.context
+        keys = int((shapes.real_batch - 1 + shapes.longest) * shapes.context)
         asked, chunk = shapes.real_batch, shapes.chunk
         if self.setup.program == "hf":
             text = f"ProfilerStep#{number + 5}"
@@ -169,7 +170,8 @@ class Serving:
         idle: float = 0.0,
         healthy: bool = False,
     ) -> tuple[Template, tuple[float, ...]]:
-        key = (shapes.batch, shapes.chunk, shapes.real_batch, flags, late, idle, healthy)
+        what = (shapes.batch, shapes.chunk, shapes.real_batch, shapes.longest)
+        key = (*what, flags, late, idle, healthy)
         if key not in self._templates:
             self._templates[key] = self._write(shapes, flags, late, idle, healthy)
         return self._templates[key]

@@ -93,6 +93,8 @@ class Setup:
     """Latency of a collective."""
     with_syncs: bool
     """Whether waits for events are recorded (enable_cuda_sync_events)."""
+    split_kv: bool = True
+    """Whether decode attention splits the keys of a request over several blocks."""
     input_bytes: int = 0
     """Bytes of further inputs (images, adapters) that each step copies from pinned memory; 0: none."""
 
