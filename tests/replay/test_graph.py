@@ -82,6 +82,47 @@ def test_a_collective_ends_when_the_last_rank_has_arrived_and_the_data_has_moved
     assert (timed_again(graph) == graph.time).all()
 
 
+def test_a_recorded_event_holds_the_next_kernel_of_the_waiting_stream() -> None:
+    calls: list[Call] = [
+        (0, "cudaLaunchKernel", 0, 5),
+        (0, "cudaEventRecord", 6, 7),
+        (0, "cudaStreamWaitEvent", 8, 9),
+        (0, "cudaLaunchKernel", 10, 15),
+    ]
+    wait = {
+        "source_id": [0],
+        "kind": ["event_wait"],
+        "start_ns": [8_000],
+        "end_ns": [9_000],
+        "device_id": [0],
+        "stream_id": [20],
+        "from_stream_id": [7],
+        "from_correlation_id": [1],
+    }
+    kernels: list[Kernel] = [(0, 7, "compute", 5, 305), (3, 20, "compute", 320, 400)]
+    graph = build_graph(run(calls, kernels, dependency=wait))
+    assert binding(graph, int(graph.work_start[1])) is EdgeKind.EVENT
+    # Without the record it starts too late after the other to have waited for it, or nobody can tell.
+    graph = build_graph(run(calls, kernels))
+    assert binding(graph, int(graph.work_start[1])) is not EdgeKind.EVENT
+
+
+def test_a_thread_that_stands_still_waits_for_the_one_at_work() -> None:
+    backward = [(1, "cudaLaunchKernel", 100 + 10 * k, 105 + 10 * k) for k in range(30)]
+    calls: list[Call] = [
+        (0, "cudaLaunchKernel", 0, 5),
+        *backward,
+        (0, "cudaLaunchKernel", 410, 415),
+    ]
+    kernels: list[Kernel] = [
+        (k, 7, "compute", call[3], call[3] + 2) for k, call in enumerate(calls)
+    ]
+    graph = build_graph(run(calls, kernels, rank_of_thread=[0, 0]))
+    row = graph.measured.calls.row.tolist()
+    assert binding(graph, int(graph.call_start[row.index(31)])) is EdgeKind.THREAD
+    assert binding(graph, int(graph.call_start[row.index(1)])) is EdgeKind.THREAD
+
+
 def test_overlap_of_neighbours_on_a_stream_is_kept() -> None:
     capture = run(
         [(0, "cudaLaunchKernel", 0, 5), (0, "cudaLaunchKernel", 6, 9)],

@@ -205,13 +205,17 @@ def _recorded_waits(
     event_at = _record_times(capture, capture.ids("dependency", "source_id")[rows], record)
     event_at = np.where(event_at == INT64_MIN, called, event_at - shift)
     numbers = _stream_numbers(capture, measured.work)
-    mine = [
-        (numbers.get((int(d), int(w)), NO_ID), numbers.get((int(d), int(a)), NO_ID))
-        for d, w, a in zip(device, waiting, awaited, strict=True)
-    ]
-    pair = np.array(mine, np.int64).reshape(-1, 2)
-    known = (pair >= 0).all(axis=1) & (pair[:, 0] != pair[:, 1])
-    return pair[known, 0], called[known], pair[known, 1], event_at[known]
+    first, second = (_numbered(numbers, device, stream) for stream in (waiting, awaited))
+    known = (first >= 0) & (second >= 0) & (first != second)
+    return first[known], called[known], second[known], event_at[known]
+
+
+def _numbered(numbers: dict[tuple[int, int], int], device: Int32s, stream: Int64s) -> Int64s:
+    """The number of each (device, stream); NO_ID for those without work."""
+    pairs, which = np.unique(np.stack((device, stream)), axis=1, return_inverse=True)
+    found = [numbers.get((int(of), int(at)), NO_ID) for of, at in pairs.T]
+    result: Int64s = np.array(found, np.int64)[which.reshape(-1)]
+    return result
 
 
 def _record_times(capture: Capture, source: Int32s, correlation: Int64s) -> Int64s:
