@@ -32,7 +32,7 @@ How to read it. The unit is a run: one engine under one load. Error is |predicte
 over runs with a 95 % bootstrap interval over cells of runs that differ in little (below each table). Column A:
 tokenpath fitted without the evaluation runs; claims come from here, and they are runs of the simulator that `tokenpath
 simulate` runs but for the rows said below. Column B: fitted without any run of the model's family either, by damped
-steps from the fit that ships until it stands again (leaving out nothing moves no prediction by 0.5 %:
+steps from the fit that ships (leaving out nothing moves no prediction: no step gains there;
 `benchmarks/scoreboard/folds.py` checks it). Rivals stand with what they published, or what their release answered, for
 the same runs. The last column pairs tokenpath (A) with the rival run by run: the median difference of absolute errors
 with its interval, "no difference" where the interval holds 0. A run that is not answered, or not scored yet, counts in

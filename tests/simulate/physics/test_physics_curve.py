@@ -186,7 +186,7 @@ def test_a_release_that_was_not_measured_is_the_nearest_that_was() -> None:
     def release(engine: Any, version: str | None) -> str | None:
         return engine_release(deploy(engine=engine, engine_version=version))
 
-    assert release("vllm", None) == "vllm-0.15"
+    assert release("vllm", None) == "vllm-0.19"
     assert release("vllm", "0.14.1") == "vllm-0.15"
     assert release("vllm", "0.16.0") == "vllm-0.16"
     assert release("vllm", "v0.23.0") == "vllm-0.19"

@@ -30,14 +30,14 @@ def release_of(at: Deployment) -> str | None:
 
 MEASURED = {"vllm": (10, 12, 15, 16, 17, 18, 19)}
 """Minor versions, of major 0, that runs were measured of."""
-USUAL = {"vllm": "vllm-0.15"}
-"""The release measured on the most models, dense ones too: what a deployment that names none is taken to run."""
+USUAL = {"vllm": "vllm-0.19"}
+"""The newest release measured: what a deployment that names none is taken to run."""
 
 
 def engine_release(at: Deployment) -> str | None:
     """Engine and release whatever the model: `vllm-0.15`.
 
-    Without a version: the usual one; with one that was not measured: the nearest that was.
+    Without a version: the newest; with one that was not measured: the nearest that was.
     """
     if at.engine_version is None:
         return USUAL.get(at.engine)

@@ -55,8 +55,8 @@ To fit again (minutes; the measured sets are not part of this repository):
         --out src/tokenpath/simulate/physics/fitted.json
 
 How it compares with measurements and with other simulators: [scoreboard](scoreboard.md). Carried over to a
-generation that it was not fitted to (A100 over H100, 230 static batches of LLM-Inference-Bench): ratio 4 %
-too high at the median, 8 % off in absolute terms (`benchmarks/scoreboard/ratios.py`).
+generation that it was not fitted to (A100 over H100, 230 static batches of LLM-Inference-Bench): ratio 6 %
+too high at the median, 9 % off in absolute terms (`benchmarks/scoreboard/ratios.py`).
 """
 
 
