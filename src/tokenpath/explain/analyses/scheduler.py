@@ -24,16 +24,19 @@ from tokenpath.explain.serving_findings import general_claims
 
 STABLE_LOAD = 0.7
 """Load at which a service has room: what a fix of overload is compared with."""
-OVERLOAD = 0.95
-"""From this load on more arrives than is served, as far as a capture of finite length can tell."""
-ATTAINABLE_HOST_NS = 1_000_000
+OVERLOAD = 0.9
+"""From this load on, with KV and batch unlimited, no setting of the engine serves what arrives: batches that grow
+without end, as they do in the model there, are more than any engine has."""
+USUAL_HOST_NS = 1_000_000
 """Time between the forward passes of two steps that is no loss worth naming: vLLM's processes hand over in about
-1 ms where scheduling is synchronous, and in less where it is not."""
+1 ms where scheduling is synchronous."""
+ATTAINABLE_HOST_NS = 500_000
+"""What is left of it with asynchronous scheduling."""
 MIN_LIMITED = 0.5
 """A limit is why requests wait when it held them back for this share of the waiting."""
 MIN_CHUNKS = 2.5
 """From so many steps a prompt on, at the median over long prompts, prompts are cut in many."""
-LONG_PROMPT = 4.0
+LONG_PROMPT = 6.0
 """A prompt is long when it is so many times the median one ..."""
 MIN_STRETCH = 3.0
 """... and steps with a piece of it are so many times as long as those that only decode."""
@@ -66,11 +69,12 @@ def analyse(context: Context) -> Result:
         share = len(service.arrival) / num_requests
         all_requests = Latencies(mean, num_requests, context.status, error, share)
         waits = split_queue(service)
-        queue = _batch_limit(service, model, waits, all_requests) or _overload(
-            service, model, waits, all_requests
+        queue = (
+            _batch_limit(service, model, waits, all_requests),
+            _overload(service, model, waits, all_requests),
         )
         parts = (
-            queue if uneven is None else None,
+            *(queue if uneven is None else ()),
             _token_budget(service, model, all_requests),
             _interference(service, model, all_requests),
             _overhead(service, model, all_requests),
@@ -91,8 +95,9 @@ def _evidence(query: str, num_rows: int) -> tuple[Evidence, ...]:
 
 def _overload(service: Service, model: Model, waits: Waits, of: Latencies) -> Finding | None:
     # Where KV alone is why the load is too high, that is the claim of kv_cache.
-    load = replace(model, kv_tokens=UNLIMITED, max_running=UNLIMITED).load()
-    if load < OVERLOAD or not waits.is_growing:
+    without_limits = replace(model, kv_tokens=UNLIMITED, max_running=UNLIMITED).load()
+    load = model.load()
+    if without_limits < OVERLOAD or load < 1 or not waits.is_growing:
         return None
     slower = replace(model, arrival=np.rint(model.arrival * (load / STABLE_LOAD)).astype(np.int64))
     gain = model.gain_ns(slower)
@@ -110,12 +115,13 @@ def _overload(service: Service, model: Model, waits: Waits, of: Latencies) -> Fi
         evidence=_evidence("steps with num_queued > 0", int((service.queued > 0).sum())),
         details={
             "load": load,
+            "load_without_limits": without_limits,
             "stable_load": STABLE_LOAD,
             "waited_ns": round(waits.mean_ns),
             "waited_ns_by_limit": waits.by_limit_ns,
         },
         part_of_ns={"queue-wait": waits.mean_ns},
-        confidence=0.5 + min(load - OVERLOAD, 0.45),
+        confidence=0.7 + min(without_limits - OVERLOAD, 0.25),
         effort="hardware",
     )
 
@@ -242,7 +248,7 @@ def _overhead(service: Service, model: Model, of: Latencies) -> Finding | None:
     # A stall or two are not what every step costs.
     usual = float(np.median(service.host_ns[used]))
     excess = usual - ATTAINABLE_HOST_NS
-    if excess <= 0:
+    if usual <= USUAL_HOST_NS:
         return None
     cost = model.cost.copy()
     cost[0] = max(cost[0] - excess, 0.0)

@@ -73,15 +73,21 @@ class Model:
     def load(self) -> float:
         """Work over what can be done: above 1 the queue grows as long as requests arrive.
 
-        Work that arrives in the span of the arrivals against the time in which nine tenths of it are served when
-        all of it is there at once.
+        What all requests add to the time of as many others when all are there at once, over the span in which they
+        arrived. The way of the last one through the engine, which no load shortens, is in both and falls out.
         """
         span = int(self.arrival[-1] - self.arrival[0])
         if span <= 0:
             return 1.0
-        _, last = replace(self, arrival=np.zeros_like(self.arrival)).run()
-        served = float(np.sort(last)[int(0.9 * (len(last) - 1))]) / 0.9
-        return served * (1 - 1 / len(last)) / span
+        columns = (self.arrival, self.prompt, self.cached, self.output)
+        once = replace(self, arrival=np.zeros_like(self.arrival))
+        zeros, prompt, cached, output = (np.concatenate((column, column)) for column in columns)
+        twice = replace(
+            self, arrival=np.zeros_like(zeros), prompt=prompt, cached=cached, output=output,
+            num_pairs=2 * self.num_pairs,
+        )  # fmt: skip
+        added = int(twice.run()[1].max()) - int(once.run()[1].max())
+        return added * (1 - 1 / len(self.arrival)) / span
 
     def gain_ns(self, changed: Model) -> float:
         """What a change would bring a request on average, scaled to the measured latency."""
