@@ -38,7 +38,7 @@ GOALS = {
 def read_scores(path: Path) -> list[dict[str, Any]]:
     """Raw scores by place."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return sorted(rows, key=lambda row: row["place"])
+    return sorted(rows, key=lambda row: row["number"])
 
 
 def judgement_of(row: Mapping[str, Any]) -> Judgement:
@@ -58,9 +58,9 @@ def recompute(rows: Sequence[Mapping[str, Any]], share: float, seed: int) -> lis
     for at in sorted(chosen.tolist()):
         row = rows[at]
         board = row["board"]
-        spec = draw(board["seed"], row["place"], board["worlds"], board["kind"])
+        spec = draw(board["seed"], row["number"], board["worlds"], board["kind"])
         if asdict(judge_spec(spec)) != asdict(judgement_of(row)):
-            wrong.append(row["place"])
+            wrong.append(row["number"])
     return wrong
 
 

@@ -108,7 +108,7 @@ def lab(
     for place, judgement in _judged(todo, jobs):
         known[place] = judgement
         if resume is not None:
-            line = {"board": header, "place": place, "commit": commit, **asdict(judgement)}
+            line = {"board": header, "number": place, "commit": commit, **asdict(judgement)}
             with resume.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         if progress is not None:
@@ -166,7 +166,7 @@ def _read_scores(path: Path, request: LabRequest) -> dict[int, Judgement]:
         try:
             row: Mapping[str, Any] = json.loads(text)
             values = {name: row[name] for name in names}
-            place, board = row["place"], row["board"]
+            place, board = row["number"], row["board"]
         except (ValueError, KeyError, TypeError):
             # A line that was being written when the run ended: its scenario is computed again.
             continue
