@@ -73,7 +73,7 @@ def test_the_same_spec_gives_the_same_bytes(tmp_path: Path) -> None:
         for name in ("a", "b")
     )
     assert first == second
-    assert len(first) == 5
+    assert len(first) in (5, 6)
 
 
 @pytest.mark.parametrize("kind", [None, "scheduler-padding", "kv-slow-tier"])
@@ -90,7 +90,7 @@ def test_files_are_read_without_a_loss(kind: str | None, tmp_path: Path) -> None
     observers = capture["request"].column("observer").to_pylist()
     num_engine = int((run.added_ns >= 0).sum())
     assert observers.count("engine") == 2 * num_engine
-    # The bench file has no warm-up; the client's spans have.
+    # What the client wrote has no warm-up; its spans have.
     assert observers.count("client") == 2 * len(run.sent_ns) - run.load.num_warm_up
     assert capture["step"].num_rows == sum(len(steps) for steps in run.steps)
     truth = read_truth(tmp_path / "truth" / f"{made.truth.id}.json")

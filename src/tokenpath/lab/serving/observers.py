@@ -8,6 +8,8 @@ import numpy as np
 
 from tokenpath.lab.serving.records import Run
 
+TABLES_SHARE = 1 / 3
+"""Share of scenarios whose client is the load generator of the recorded runs."""
 NAMES = ("serve", "run", "bench", "prod", "stage", "load")
 _FIRST_UNIX_NS, _SPAN_NS = 1_735_689_600_000_000_000, 30_000_000_000_000_000
 
@@ -28,6 +30,8 @@ class Names:
     """Trace of each request."""
     span: tuple[tuple[str, str], ...]
     """Spans of each request: the client's, the engine's."""
+    has_tables: bool
+    """The client writes tables on the engine's clock, instead of a benchmark's result on its own."""
 
 
 def draw_names(run: Run) -> Names:
@@ -43,4 +47,5 @@ def draw_names(run: Run) -> Names:
         request=tuple(f"{name}-{k:05d}" for k in range(n)),
         trace=tuple(text[:32] for text in digits),
         span=tuple((text[32:48], text[48:64]) for text in digits),
+        has_tables=bool(luck.random() < TABLES_SHARE),
     )

@@ -159,7 +159,7 @@ def draw_service(seed: int, wish: Wish) -> Service:
     )
     if wish.is_static:
         expected = _expect_static(step, host, utilisation, prompt, output)
-    num = 200 if wish.is_static else int(np.clip(_MAX_SHARES / output, 200, 400))
+    num = 120 if wish.is_static else int(np.clip(_MAX_SHARES / output, 200, 400))
     is_closed = sharing != "turns" and not wish.is_open and bool(luck.random() < 0.25)
     clients = max(2, round(expected.running * replicas * 1.05)) if is_closed else 0
     load = replace(load, num_requests=num, rate_per_s=expected.rate_per_s, num_clients=clients)

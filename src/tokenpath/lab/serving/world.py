@@ -20,6 +20,7 @@ from tokenpath.lab.serving.plan import Plan
 from tokenpath.lab.serving.records import Run
 from tokenpath.lab.serving.service import Expected, Wish, draw_service
 from tokenpath.lab.serving.write_bench import write_bench
+from tokenpath.lab.serving.write_load import write_load
 from tokenpath.lab.serving.write_metrics import write_metrics
 from tokenpath.lab.serving.write_spans import write_spans
 from tokenpath.lab.serving.write_steps import write_steps
@@ -101,7 +102,8 @@ def write(scenario: Scenario, to: Path, truth_to: Path) -> Truth:
     names = draw_names(scenario.run)
     write_steps(scenario.run, names, folder)
     write_spans(scenario.run, names, folder)
-    write_bench(scenario.run, names, folder)
+    client = write_load if names.has_tables else write_bench
+    client(scenario.run, names, folder)
     write_metrics(scenario.run, names, folder)
     write_truth(scenario.truth, truth_to)
     return scenario.truth
