@@ -140,7 +140,7 @@ def write(scenario: Scenario, to: Path, truth_to: Path) -> Truth:
     setup = scenario.setup
     rng = np.random.Generator(np.random.PCG64([setup.seed, 29]))
     base = 1_760_000_000_000_000_000 + int(rng.integers(10_000_000)) * 1_000_000_000
-    origin = int(rng.integers(10**12, 9 * 10**15)) // 1000 * 1000
+    origin = int(rng.integers(10**12, 9 * 10**15))
     trace_id = "".join(f"{int(part):08X}" for part in rng.integers(1 << 32, size=4))
     two_hosts = setup.ranks > 1 and rng.random() < 0.25
     skew, drift = int(rng.integers(-300_000, 300_000)), float(rng.uniform(-8e-6, 8e-6))

@@ -62,7 +62,7 @@ def _pcie(knobs: Knobs, _setup: Setup, size: float, _rng: np.random.Generator) -
 
 _ANY = (*SERVING, *TRAINING)
 FAULTS = {
-    "comm-straggler": Fault((-8.0, 2.0, 8.0, 25.0), _straggler, Needs(SERVING, min_ranks=2)),
+    "comm-straggler": Fault((0.2, 2.0, 8.0, 25.0), _straggler, Needs(SERVING, min_ranks=2)),
     "comm-slow-device": Fault((1.005, 1.1, 1.3, 1.8), _slow_device, Needs(_ANY, min_ranks=2)),
     "comm-imbalance": Fault((1.02, 1.4, 2.0, 3.0), _imbalance, Needs(("vllm-moe",), min_ranks=2)),
     "comm-slow-link": Fault((1.05, 2.5, 6.0, 15.0), _link, Needs(SERVING, min_ranks=4)),

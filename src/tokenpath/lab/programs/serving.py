@@ -60,7 +60,9 @@ class Serving:
         slack = max(0.0, device_ns(decode) - host_ns(decode))
         self._templates.clear()
         if knobs.late_rank is not None:
-            self._late_ns = slack + knobs.late_ms * 1e6
+            # Less than a millisecond stays within what the launch queue hides.
+            hidden = slack if knobs.late_ms >= 1.0 else 0.0
+            self._late_ns = hidden + knobs.late_ms * 1e6
         background = incidents.background(self.labels, self.frames, knobs, device_ns(decode))
         program = Program(
             self.labels,
