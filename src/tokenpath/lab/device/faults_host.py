@@ -91,11 +91,13 @@ FAULTS = {
         (0.6, 1.8, 3.0, 6.0), _eager, Needs(DENSE, max_ranks=2, short=True, light=True)
     ),
     "host-gc": Fault((1.0, 40.0, 100.0, 300.0), _gc, Needs(SERVING, stack=True)),
-    "host-gil": Fault((0.05, 0.75, 0.85, 0.95), _lock, Needs(SERVING, stack=True)),
+    "host-gil": Fault(
+        (0.05, 0.75, 0.85, 0.95), _lock, Needs(DENSE, stack=True, short=True, light=True)
+    ),
     "host-slow-scheduler": Fault(
         (1.0, 20.0, 60.0, 150.0), _scheduler, Needs(DENSE, max_ranks=1, stack=True)
     ),
-    "host-sync": Fault((0.1, 1, 2, 4), _sync, Needs(SERVING, short=True)),
+    "host-sync": Fault((0.1, 1, 2, 4), _sync, Needs(DENSE, short=True, light=True)),
     "host-sampling": Fault((0.1, 2.0, 8.0, 30.0), _sampling, Needs(SERVING)),
     "host-pageable-copy": Fault(
         (64 * 1024, 16 * _MIB, 64 * _MIB, 256 * _MIB), _pageable, Needs(SERVING)
@@ -103,7 +105,9 @@ FAULTS = {
     "host-allocator": Fault((0.1, 2, 6, 20), _allocator, Needs(SERVING)),
     "host-recompile": Fault((5.0, 150.0, 500.0, 2_000.0), _recompile, Needs(SERVING)),
     "host-data-loader": Fault((5.0, 150.0, 400.0, 1_000.0), _loader, Needs(TRAINING)),
-    "host-oversubscribed": Fault((0.03, 0.6, 0.75, 0.88), _off_cpu, Needs(SERVING)),
+    "host-oversubscribed": Fault(
+        (0.03, 0.6, 0.75, 0.88), _off_cpu, Needs(DENSE, short=True, light=True)
+    ),
     "memory-growth": Fault(
         (64 * _MIB, 640 * _MIB, 1024 * _MIB, 2048 * _MIB), _growth, Needs(SERVING, memory=True)
     ),
