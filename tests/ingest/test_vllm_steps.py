@@ -34,6 +34,19 @@ def capture_of(folder: Path, *records: Any, scanner: str = "auto") -> Capture:
     return read_log(write(folder / "t.steps.jsonl", [CONFIG, *records]), scanner)
 
 
+@pytest.mark.parametrize(("stated", "engine_id"), [(1, 1), (0, 0), (None, None), ("x", None)])
+def test_the_rank_of_a_replica_is_its_engine(
+    tmp_path: Path, stated: object, engine_id: int | None
+) -> None:
+    records = [
+        CONFIG | {"data_parallel_rank": stated},
+        add("A", 1, 4),
+        step(1, 10, ["A", "new", 0, 4, 1]),
+    ]
+    capture = read_log(write(tmp_path / "t.steps.jsonl", records))
+    assert rows(capture, "step", "engine_id") == [engine_id]
+
+
 def test_an_id_may_be_used_again(tmp_path: Path) -> None:
     capture = capture_of(
         tmp_path,

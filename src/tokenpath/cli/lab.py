@@ -25,6 +25,7 @@ examples:
   tokenpath lab score scenarios/ --truth truth/
   tokenpath lab score --scenarios 2000 --seed 7 --jobs 2 --resume scores.jsonl
   tokenpath lab score --scenarios 50 --kind host-gc --json
+  tokenpath lab score --scenarios 50 --world serving
 
 the same in Python: tokenpath.api.generate_lab, lab (docs/lab.md)
 """

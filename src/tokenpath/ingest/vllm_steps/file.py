@@ -50,12 +50,14 @@ def read_file(reader: Reader, path: Path, options: Options) -> Capture:
     _describe(builder, config)
     t0_ns = place_on_epoch(builder, path, fields.text(config.get("run")))
     num_blocks = fields.count(config.get("num_blocks"))
+    rank = fields.count(config.get("data_parallel_rank"))
     write_tables(
         builder,
         parts,
         list(ids.numbers),
         t0_ns=t0_ns,
         num_blocks=num_blocks if num_blocks and num_blocks < 2**40 else None,
+        engine_id=rank if rank is not None and rank < 2**31 else None,
         num_lines=num_lines,
     )
     return builder.finish()

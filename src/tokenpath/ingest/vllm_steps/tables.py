@@ -34,6 +34,7 @@ def write_tables(
     *,
     t0_ns: int,
     num_blocks: int | None,
+    engine_id: int | None,
     num_lines: int,
 ) -> None:
     """Add all rows to the builder. `num_blocks` as the engine reports it, the null block included."""
@@ -51,7 +52,7 @@ def write_tables(
     times = times_of(log, t0_ns, builder.losses)
     names = _Names.of(ids)
     marks = _Marks.join(parts, requests, log.line)
-    _add_steps(builder, log, times, progress, marks, num_blocks)
+    _add_steps(builder, log, times, progress, marks, num_blocks, engine_id)
     _add_requests(builder, log, times, requests, request, progress, marks, names, t0_ns)
     _add_shares(builder, log, times, requests, request, progress, names)
 
@@ -141,6 +142,7 @@ def _add_steps(
     progress: Progress,
     marks: _Marks,
     num_blocks: int | None,
+    engine_id: int | None,
 ) -> None:
     num_steps = len(times.start)
 
@@ -155,6 +157,7 @@ def _add_steps(
         {
             "name": dictionary(np.zeros(num_steps, np.int32), ["step"]),
             "engine": dictionary(np.zeros(num_steps, np.int32), ["vllm"]),
+            "engine_id": pa.array([engine_id] * num_steps, pa.int32()),
             "observer": dictionary(np.zeros(num_steps, np.int32), ["scheduler"]),
             "number": nullable(log.steps.get("step", np.zeros(0, np.int64)), NULL),
             "phase": dictionary(phase, list(_PHASES)),
