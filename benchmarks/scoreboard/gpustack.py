@@ -18,7 +18,7 @@ from benchmarks.scoreboard.gpustack_ascend import predict_ascend
 from benchmarks.scoreboard.gpustack_cases import Config, Load, Page, read_pages
 
 from tokenpath.core.errors import TokenpathError
-from tokenpath.simulate.deploy import deploy
+from tokenpath.simulate.deploy import Deployed, deploy
 from tokenpath.simulate.scenario import Scenario, with_settings
 from tokenpath.simulate.summary import summarise
 from tokenpath.simulate.workload.workload import NO_REQUEST, Workload
@@ -38,6 +38,7 @@ _SIGMA_LOG = 1.1
 _ACCEPTANCE = (0.75, 0.6, 0.5, 0.4)
 """Of drafts 1 to 4: EAGLE-3 and MTP on chat, about what InferenceX's golden acceptance lengths say."""
 _PLANNED_SEQS = 256
+_FREE_SHARE = 0.9
 _PRIOR_SIGMA = 0.3
 """How much a flag or engine usually brings beyond physics, as a logarithm."""
 _TRUST_SIGMA = 0.5
@@ -96,7 +97,7 @@ def predict(config: Config, load: Load, seed: int) -> float | None:
         # Memory is planned for few sequences: what the dry run of a thousand takes differs by release, and
         # the pages do not print block counts.
         planned = deploy(scenario_of(replace(config, max_seqs=_PLANNED_SEQS)), workload)
-        scenario = replace(scenario_of(config), num_blocks=planned.num_blocks)
+        scenario = replace(scenario_of(config), num_blocks=_blocks(config, planned))
         deployed = deploy(scenario, workload)
         capture = deployed.run(workload, detail="request", stops_on_overload=False).capture
     except TokenpathError as error:
@@ -104,6 +105,18 @@ def predict(config: Config, load: Load, seed: int) -> float | None:
         return None
     summary = summarise(capture)
     return None if summary is None else summary.output_tokens_per_s
+
+
+def _blocks(config: Config, planned: Deployed) -> int:
+    """KV blocks. TensorRT-LLM's share (0.9 unless set) is of the memory that is free once the model is loaded
+    (its documentation, KvCacheConfig.free_gpu_memory_fraction), not of all.
+    """
+    plan = planned.memory
+    if config.engine != "trtllm" or plan is None:
+        return planned.num_blocks
+    taken = plan.budget_bytes - plan.kv_bytes
+    free = plan.budget_bytes / planned.scenario.gpu_memory_utilization - taken
+    return int(_FREE_SHARE * free // plan.block_bytes)
 
 
 def scenario_of(config: Config) -> Scenario:

@@ -31,7 +31,7 @@ BOARD = Board(
     targets={"tpot_mean_ms": 0.12, "ttft_mean_ms": 0.25},
 )
 _BLOCK = 16
-LONG_TOKENS = 2**16
+LONG_TOKENS = 2**14
 """Output tokens in flight from which a run that is not in machine code takes long: the light loop of the fit
 answers then. On the rows that both ran they agree: median difference 0, within 2 % on nine of ten times per
 token."""

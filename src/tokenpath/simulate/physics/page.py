@@ -54,6 +54,11 @@ To fit again (minutes; the measured sets are not part of this repository):
     python -m benchmarks.scoreboard.ship --data FOLDER --fit fit.json --version DATE --folds FOLDER-B \\
         --out src/tokenpath/simulate/physics/fitted.json
 
+This fit ended where no damped step gains any more. Its gradient is not nothing there (slopes are differences through
+a loop of whole requests, and promise 1.5 % of the objective that no step finds), so single numbers are less certain
+than predictions. `mixed_moe_layer_ns` stands three spreads above its prior: large routed models dominate the data, and
+prefill of small ones (Qwen3-30B-A3B) comes out slow where their class was not measured.
+
 How it compares with measurements and with other simulators: [scoreboard](scoreboard.md). Carried over to a
 generation that it was not fitted to (A100 over H100, 230 static batches of LLM-Inference-Bench): ratio 6 %
 too high at the median, 9 % off in absolute terms (`benchmarks/scoreboard/ratios.py`).
