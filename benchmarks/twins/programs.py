@@ -66,6 +66,18 @@ class Copying(Block):
         return x + self.down(up)
 
 
+class InDouble(Block):
+    """The same layer, its products in FP64."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__(width)
+        self.up, self.down = self.up.double(), self.down.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        up = functional.silu(self.up(self.norm(x).double()))
+        return x + self.down(up).float()
+
+
 def _model(kind: type[Block] = Block, layers: int = 4) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(*[kind() for _ in range(layers)])
@@ -210,20 +222,7 @@ def layout_copies(is_faulty: bool) -> Iterator[Step]:
 
 
 def wrong_precision(is_faulty: bool) -> Iterator[Step]:
-    model = _model()
-    if is_faulty:
-        for block in model:
-            block.up, block.down = block.up.double(), block.down.double()
-            block.forward = _in_double(block)  # type: ignore[method-assign]
-    yield _decode(model, tokens=256)
-
-
-def _in_double(block: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        up = functional.silu(block.up(block.norm(x).double()))
-        return x + block.down(up).float()
-
-    return forward
+    yield _decode(_model(InDouble if is_faulty else Block), tokens=256)
 
 
 def warm_up(is_faulty: bool) -> Iterator[Step]:

@@ -63,14 +63,15 @@ def rank_imbalance(is_faulty: bool) -> Iterator[Step]:
 
 def small_messages(is_faulty: bool) -> Iterator[Step]:
     model, optimiser = _parts(layers=2)
-    for block in model:
-        block.extra = nn.ParameterList([nn.Parameter(torch.zeros(16)) for _ in range(60)])  # type: ignore[assignment]
+    scales = nn.ParameterList([nn.Parameter(torch.zeros(16)) for _ in range(120)])
+    model.append(nn.Identity())
+    model[-1].register_module("scales", scales)
     batch = torch.randn(32, WIDTH)
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step(_: int) -> None:
         optimiser.zero_grad()
-        extra = sum(p.sum() for block in model for p in block.extra)  # type: ignore[union-attr]
+        extra = torch.stack([scale.sum() for scale in scales]).sum()
         (model(batch).square().mean() + 0.0 * extra).backward()
         if is_faulty:
             for parameter in model.parameters():

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tokenpath.core.finding import Finding, Kind, Status, settle
 
 
-def _claim(code: str, duration_ns: int, **more: object) -> Finding:
+def _claim(
+    code: str,
+    duration_ns: int,
+    *,
+    part_of_ns: Mapping[str, int] | None = None,
+    gain_interval_ns: tuple[int, int] | None = None,
+    scope: str | None = None,
+) -> Finding:
     return Finding(
         code, "", Kind.COST, None, None, duration_ns, duration_ns / 1000, duration_ns, "ceiling",
-        Status.MEASURED, **more,  # type: ignore[arg-type]
+        Status.MEASURED, gain_interval_ns=gain_interval_ns, scope=scope, part_of_ns=part_of_ns or {},
     )  # fmt: skip
 
 
@@ -18,7 +27,8 @@ def test_the_general_claim_keeps_what_is_left() -> None:
     kept, same = settle([general, closer])
     assert same == closer
     assert (kept.duration_ns, kept.gain_ns, kept.gain_interval_ns) == (70, 70, (50, 90))
-    assert kept.share is not None and abs(kept.share - 0.07) < 1e-12
+    assert kept.share is not None
+    assert abs(kept.share - 0.07) < 1e-12
     assert kept.details["explained_by_others_ns"] == 30
 
 

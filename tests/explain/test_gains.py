@@ -30,10 +30,18 @@ def starved(num_steps: int = 6) -> Trace:
     return trace
 
 
-def cost(code: str, gain_ns: int, **more: object) -> Finding:
+def cost(
+    code: str,
+    gain_ns: int,
+    *,
+    effort: str | None = None,
+    confidence: float | None = None,
+    gain_interval_ns: tuple[int, int] | None = None,
+) -> Finding:
     return Finding(
-        code, "", Kind.COST, 0.1, "share", gain_ns, 0.1, gain_ns, "ceiling", Status.MEASURED, **more
-    )  # type: ignore[arg-type]
+        code, "", Kind.COST, 0.1, "share", gain_ns, 0.1, gain_ns, "ceiling", Status.MEASURED,
+        effort=effort, confidence=confidence, gain_interval_ns=gain_interval_ns,
+    )  # fmt: skip
 
 
 def test_a_fix_brings_what_the_run_would_save_and_says_the_wall_to_expect(tmp_path: Path) -> None:

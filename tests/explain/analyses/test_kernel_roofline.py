@@ -56,12 +56,10 @@ def test_a_healthy_model_has_no_slow_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow", "family"), [({"norm_us": 210.0}, "norm"), ({"gemm_us": 1000.0}, "gemm")]
+    ("slow", "family"), [(layers(norm_us=210.0), "norm"), (layers(gemm_us=1000.0), "gemm")]
 )
-def test_a_slow_family_is_named_with_what_it_loses(
-    slow: dict[str, float], family: str, tmp_path: Path
-) -> None:
-    report = report_of(layers(**slow), tmp_path)  # type: ignore[arg-type]
+def test_a_slow_family_is_named_with_what_it_loses(slow: Run, family: str, tmp_path: Path) -> None:
+    report = report_of(slow, tmp_path)
     (finding,) = costs(report, *CODES)
     assert finding.code == "slow-kernel"
     assert finding.place["family"] == family

@@ -206,7 +206,7 @@ def run_loop(
                     done = False
                     if waits == SYNC_EVENT:
                         done = event_at[threads[th, 3]] >= 0
-                    elif waits == SYNC_STREAM or waits == LAUNCH_BLOCKING:  # noqa: SIM109
+                    elif waits in (SYNC_STREAM, LAUNCH_BLOCKING):
                         done = streams[threads[th, 3], 2] >= threads[th, 5]
                     elif waits == SYNC_DEVICE:
                         done = True
@@ -278,7 +278,7 @@ def run_loop(
             call_times[pc, 0] = now
             threads[th, 6] = 1
         blocked = False
-        if what == LAUNCH or what == LAUNCH_BLOCKING:  # noqa: SIM109
+        if what in (LAUNCH, LAUNCH_BLOCKING):
             if threads[th, 7] == 1:
                 threads[th, 7] = 0  # the copy is done
             elif ranks[r, 0] >= QUEUE_SLOTS:
