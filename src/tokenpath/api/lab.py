@@ -105,6 +105,10 @@ def lab(
     todo = [(place, spec) for place, spec in request.specs() if place not in known]
     header = {"seed": request.seed, "kind": request.kind, "worlds": list(request.worlds)}
     commit = _commit()
+    if resume is not None and resume.exists() and not resume.read_bytes().endswith(b"\n"):
+        # A run that ended in mid-line must not spoil the next score too.
+        with resume.open("a", encoding="utf-8") as file:
+            file.write("\n")
     for place, judgement in _judged(todo, jobs):
         known[place] = judgement
         if resume is not None:
