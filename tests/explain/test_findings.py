@@ -11,7 +11,6 @@ from cases import (
     collective_wait,
     communication_order,
     event_wait,
-    graph_internal,
     host_allocator,
     host_api,
     host_memcpy,
@@ -25,7 +24,6 @@ from cases import (
     memcpy_order,
     no_work,
     queued_unexplained,
-    stream_dependency,
 )
 from explaining import GEMM, NCCL, explained, report_of
 
@@ -46,8 +44,6 @@ IDLE: list[tuple[Callable[[], Case], str]] = [
     (no_work, "no-work"),
     (event_wait, "event-wait"),
     (collective_wait, "collective-wait"),
-    (stream_dependency, "stream-handover"),
-    (graph_internal, "graph-gaps"),
     (queued_unexplained, "queued-unexplained"),
     (launch_not_in_file, "launch-unknown"),
 ]
@@ -55,7 +51,6 @@ IDLE: list[tuple[Callable[[], Case], str]] = [
 
 REPLAYED = {
     *("launch-bound", "synchronisation-stall", "blocking-copy", "allocator-stall", "host-wait"),
-    *("stream-handover", "graph-gaps"),
 }
 """Codes whose fix is replayed."""
 
@@ -120,6 +115,57 @@ def test_what_runs_alone_is_a_cost(
     assert [starts[row] for row in evidence.rows] == [110_000]
 
 
+def back_to_back(num: int, gap_us: float) -> Trace:
+    """Kernels of 10 us launched long before, `gap_us` apart, the first of them followed by one 9 us later."""
+    trace, at = Trace().launched(GEMM, launch_us=0, start_us=100, dur_us=10), 119.0
+    for number in range(num):
+        trace.launched(GEMM, launch_us=1 + number, start_us=at, dur_us=10)
+        at += 10 + gap_us
+    return trace
+
+
+def test_of_gaps_between_queued_kernels_only_what_is_above_the_usual_one_is_claimed(
+    tmp_path: Path,
+) -> None:
+    found = finding(report_of(back_to_back(6, 2), tmp_path), "stream-handover")
+    assert (found.duration_ns, found.gain_ns) == (7_000, 7_000)
+    assert found.details["normal_gap_ns"] == 2_000
+    assert found.evidence[0].num_rows == 1
+
+
+def replays(held: dict[int, int]) -> Trace:
+    """Eight replays of a graph of four nodes 1 us apart; before node `held[replay]` the device stands for 2 ms."""
+    trace, at = Trace(), 300.0
+    for replay in range(8):
+        trace.call("cudaGraphLaunch", 10.0 * replay, 8, correlation=100 + replay)
+        for node in range(4):
+            at += 2_000 if held.get(replay) == node else 1
+            trace.kernel(GEMM, at, 50, correlation=100 + replay)
+            at += 50
+        at += 2
+    return trace
+
+
+def test_gaps_that_a_graph_has_in_every_replay_are_its_own(tmp_path: Path) -> None:
+    codes = [f.code for f in report_of(replays(dict.fromkeys(range(8), 2)), tmp_path).findings]
+    assert "graph-gaps" in codes
+    assert "queued-unexplained" not in codes
+
+
+def test_a_graph_held_here_and_there_cannot_be_explained_and_that_comes_first(
+    tmp_path: Path,
+) -> None:
+    report = report_of(replays({1: 2, 4: 1, 6: 3}), tmp_path)
+    first = report.findings[0]
+    assert (first.code, first.kind, first.gain_ns) == (
+        "queued-unexplained",
+        Kind.ABSTENTION,
+        None,
+    )
+    assert first.duration_ns == 6_000_000
+    assert "graph-gaps" not in [f.code for f in report.findings]
+
+
 def test_findings_are_ranked_by_what_a_fix_would_bring(tmp_path: Path) -> None:
     trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=1000)
     trace.launched(NCCL, launch_us=5, start_us=1010, dur_us=200)
@@ -141,7 +187,7 @@ def test_findings_are_ranked_by_what_a_fix_would_bring(tmp_path: Path) -> None:
 
 def test_costs_below_half_a_per_cent_are_named_and_not_ranked(tmp_path: Path) -> None:
     trace = Trace().launched(GEMM, launch_us=0, start_us=10, dur_us=100_000)
-    trace.launched(GEMM, launch_us=5, start_us=100_013, dur_us=10)
+    trace.launched(GEMM, launch_us=5, start_us=100_018, dur_us=10)
     report = report_of(trace, tmp_path)
     assert report.findings == ()
     assert report.dismissed == ("stream-handover (3.00 us)",)

@@ -23,8 +23,8 @@ MAX_UNEXPLAINED = 0.25
 MIN_KEPT = 0.1
 """A finding whose fix brings less than this share of the time it explains was beside the critical path."""
 
-_CAPPED = frozenset({"exposed-communication", "exposed-copy"})
-"""Codes whose change hides all there is, although the finding promises only what could go."""
+_CAPPED = frozenset({"exposed-communication", "exposed-copy", "stream-handover", "graph-gaps"})
+"""Codes whose change takes all there is, although the finding promises only what could go."""
 
 _BOUND = frozenset({"synchronisation-stall", "blocking-copy"})
 """Codes whose change is a bound: the host runs on without a result that it may need."""

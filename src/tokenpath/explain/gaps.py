@@ -28,6 +28,13 @@ MIN_LATENCY_SAMPLES = 20
 DEFAULT_LATENCY_NS = 20_000
 """Bound on the way from call to device where the capture has too few samples: measured medians on
 NVIDIA and AMD parts lie between 4 and 12 us."""
+HELD_NS = 100_000
+"""A gap within a launch from which on it is asked whether the graph has it at that place or the device was away. Time
+slices of a device that processes share last about 2 ms; hand-overs within a graph about 1 us."""
+MIN_REPLAYS = 3
+"""Launches of the same nodes needed to tell."""
+MAX_HELD_SHARE = 0.5
+"""Share of them with such a gap above which it is the graph's own."""
 MAX_LATENCY_NS = 50_000
 """A launch that takes longer than this on an idle device was held up by something."""
 
@@ -126,6 +133,8 @@ def find_gaps(work: DeviceWork, busy: Intervals, waits: Waits) -> Gaps:
     cause[~called] = CAUSE_NUMBER["launch_not_in_file"]
     cause[~exists] = CAUSE_NUMBER["no_work"]
     cause[inside_launch] = CAUSE_NUMBER["graph_internal"]
+    held = _held_by_chance(work, position, inside_launch & (end - start > HELD_NS))
+    cause[held] = CAUSE_NUMBER["queued_unexplained"]
     _explain_queued(work, np.flatnonzero(is_queued), position, latency, waits, cause)
     rows = np.flatnonzero(is_late)
     late = Late(rows, work.call[position[rows]], start[rows], launch_in_gap[rows])
@@ -165,6 +174,34 @@ def _is_first_of_launch(work: DeviceWork) -> NDArray[np.bool_]:
     call = work.call[order]
     first[order[1:]] = (call[1:] != call[:-1]) | (call[1:] == NO_ID)
     return first
+
+
+def _held_by_chance(work: DeviceWork, position: Int64s, is_long: NDArray[np.bool_]) -> Int64s:
+    """Gaps before a node that starts at once in most other replays of its graph.
+
+    A host node, a copy or a branch that the node waits for is there in every replay; another process on the
+    device, or one that preempts, comes at any place. Nodes are the same by their place in the launch, its number of
+    nodes, and their family.
+    """
+    rows = np.flatnonzero(is_long)
+    if len(rows) == 0:
+        return rows
+    order = np.lexsort((work.start, work.call))
+    call = work.call[order]
+    first = np.flatnonzero(np.diff(call, prepend=call[0] - 1))
+    count = np.diff(np.append(first, len(call)))
+    place, size = np.empty(len(call), np.int64), np.empty(len(call), np.int64)
+    place[order] = np.arange(len(call)) - np.repeat(first, count)
+    size[order] = np.repeat(count, count)
+    key = (size * (int(size.max()) + 1) + place) * (len(work.families) + 1) + work.family
+    distinct, node = np.unique(key, return_inverse=True)
+    node = node.reshape(-1)
+    replays = np.bincount(node, minlength=len(distinct))
+    at = node[position[rows]]
+    held = np.bincount(at, minlength=len(distinct))
+    by_chance = (replays >= MIN_REPLAYS) & (held <= MAX_HELD_SHARE * replays)
+    result: Int64s = rows[by_chance[at]]
+    return result
 
 
 def _explain_queued(

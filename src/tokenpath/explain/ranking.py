@@ -14,6 +14,10 @@ from tokenpath.replay.replay import Replay, Retimed
 EFFORT_WEIGHT = {"setting": 1.0, "code": 1.25, "kernel": 1.5, "hardware": 2.0}
 """By what the gain of a fix is divided. Close together on purpose: effort decides between gains that are alike,
 it does not put a small gain before one twice as large."""
+ABSTENTION_CONFIDENCE = 0.5
+"""Share of the time of an abstention by which it stands among the costs: what held the device is not known, so
+neither is what would come back; even odds that something can be done about it. Where the capture cannot say why most
+of the lost time was lost, that is what to look into first, before a fix that is worth little."""
 UNKNOWN_CONFIDENCE = 0.9
 """Confidence of findings whose method gives none."""
 EFFORT_OF_CODE = {
@@ -41,7 +45,12 @@ _COLUMNS = (
 
 
 def score(finding: Finding) -> float:
-    """What findings are ranked by: gain, times confidence, over the weight of the effort."""
+    """What findings are ranked by: gain, times confidence, over the weight of the effort.
+
+    An abstention has no gain; half of its time stands for it.
+    """
+    if finding.kind is Kind.ABSTENTION:
+        return ABSTENTION_CONFIDENCE * (finding.duration_ns or 0)
     confidence = UNKNOWN_CONFIDENCE if finding.confidence is None else finding.confidence
     return (finding.gain_ns or 0) * confidence / EFFORT_WEIGHT[effort_of(finding)]
 
@@ -52,11 +61,11 @@ def effort_of(finding: Finding) -> str:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Costs by score, then all others as they were."""
-    costs = [finding for finding in findings if finding.kind is Kind.COST]
-    others = [finding for finding in findings if finding.kind is not Kind.COST]
+    """Costs and abstentions about time by score, then all others as they were."""
+    scored = [f for f in findings if f.kind is Kind.COST or score(f) > 0]
+    others = [f for f in findings if not (f.kind is Kind.COST or score(f) > 0)]
     # Stable: equal scores keep the order of gain, duration and code.
-    return [*sorted(costs, key=lambda finding: -score(finding)), *others]
+    return [*sorted(scored, key=lambda finding: -score(finding)), *others]
 
 
 def joint_table(replay: Replay, fixes: Sequence[Fix]) -> ShownTable | None:

@@ -85,59 +85,79 @@ def _slow_copies(context: Context, slow: Sequence[SlowCopies]) -> list[Proposal]
 
 
 def _throttled(context: Context) -> list[Proposal]:
-    """One finding a device whose kernels all slow down together."""
-    found = []
-    capture, wall = context.analysis.capture, context.analysis.wall_ns
-    devices = context.analysis.devices
-    throttles = [find_throttle(capture, device.work) for device in devices]
-    num_slow = sum(throttle is not None for throttle in throttles)
-    # In step with others, a slow minority holds all of them up.
-    is_minority = num_slow <= len(devices) / 2 and _are_in_step(context)
-    for number, (device, throttle) in enumerate(zip(devices, throttles, strict=True)):
-        if throttle is None:
-            continue
-        excess = throttle.excess_ns * (len(devices) // num_slow if is_minority else 1)
-        if not _cost(context, excess):
-            continue
-        after = throttle.start_ns - device.work.window_start_ns
-        memory = (
-            f", those limited by memory {throttle.memory_ratio:.2f} times"
-            if throttle.memory_ratio is not None
-            else ""
-        )
-        finding = Finding(
-            code="clock-throttling",
-            sentence=f"from {format_duration(after)} on, for "
-            f"{format_duration(throttle.end_ns - throttle.start_ns)}, the same kernels take "
-            f"{throttle.ratio:.2f} times as long as in the rest of the window{memory}: "
-            f"{format_duration(excess)}{' with the waiting of other ranks' if is_minority else ''}",
-            kind=Kind.COST,
-            value=throttle.ratio,
-            unit="times the usual duration",
-            duration_ns=excess,
-            share=excess / wall,
-            gain_ns=excess,
-            gain_method="estimated",
-            status=context.status,
-            evidence=(Evidence("kernel", _longest(throttle), len(throttle.rows)),),
-            falsifier="the clocks recorded beside the run (nvidia-smi dmon) do not fall at that moment",
-            fix="look for power or thermal limits (nvidia-smi -q -d PERFORMANCE), cooling, and neighbours on "
-            "the same power budget; lock the clocks for measurements",
-            details={
-                "start_ns": after,
-                "end_ns": throttle.end_ns - device.work.window_start_ns,
-                "ratio": throttle.ratio,
-                "memory_ratio": throttle.memory_ratio,
-            },
-            scope=device.work.label if len(context.analysis.devices) > 1 else None,
-            place=place_of_device(context, number),
-            part_of_ns={"slow-device": excess, "rank-imbalance": excess} if is_minority else {},
-            confidence=0.85,
-            effort="hardware",
-        )
-        change = KernelChange(throttle.rows, throttle.factor)
-        found.append(Proposal(finding, partial(WhatIf, "full clock", [change])))
-    return found
+    """One finding a device whose kernels all slow down together; one for all of them where ranks run in step.
+
+    Ranks in step wait for each other: a higher clock on one of several slow devices brings next to nothing.
+    """
+    capture, devices = context.analysis.capture, context.analysis.devices
+    found = [
+        (number, throttle)
+        for number, device in enumerate(devices)
+        if (throttle := find_throttle(capture, device.work)) is not None
+    ]
+    if not found:
+        return []
+    in_step = _are_in_step(context)
+    parts = [found] if in_step else [[one] for one in found]
+    proposals = []
+    for part in parts:
+        excess = sum(throttle.excess_ns for _, throttle in part)
+        if in_step:  # the others wait as long
+            excess = excess * len(devices) // len(part)
+        if _cost(context, excess):
+            is_minority = in_step and len(part) <= len(devices) / 2
+            proposals.append(_throttling(context, part, excess, is_minority=is_minority))
+    return proposals
+
+
+def _throttling(
+    context: Context, part: Sequence[tuple[int, Throttle]], excess: int, *, is_minority: bool
+) -> Proposal:
+    """The finding of devices that are slow together, the most slowed in words."""
+    analysis = context.analysis
+    number, throttle = max(part, key=lambda pair: pair[1].excess_ns)
+    work, wall = analysis.devices[number].work, analysis.wall_ns
+    after = throttle.start_ns - work.window_start_ns
+    memory = (
+        f", those limited by memory {throttle.memory_ratio:.2f} times"
+        if throttle.memory_ratio is not None
+        else ""
+    )
+    where = f" on {len(part)} devices" if len(part) > 1 else ""
+    is_one = len(part) == 1
+    finding = Finding(
+        code="clock-throttling",
+        sentence=f"from {format_duration(after)} on, for "
+        f"{format_duration(throttle.end_ns - throttle.start_ns)}, the same kernels take "
+        f"{throttle.ratio:.2f} times as long as in the rest of the window{where}{memory}: "
+        f"{format_duration(excess)}{' with the waiting of other ranks' if is_minority else ''}",
+        kind=Kind.COST,
+        value=throttle.ratio,
+        unit="times the usual duration",
+        duration_ns=excess,
+        share=excess / wall,
+        gain_ns=excess,
+        gain_method="estimated",
+        status=context.status,
+        evidence=(Evidence("kernel", _longest(throttle), sum(len(each.rows) for _, each in part)),),
+        falsifier="the clocks recorded beside the run (nvidia-smi dmon) do not fall at that moment",
+        fix="look for power or thermal limits (nvidia-smi -q -d PERFORMANCE), cooling, and neighbours on "
+        "the same power budget; lock the clocks for measurements",
+        details={
+            "start_ns": after,
+            "end_ns": throttle.end_ns - work.window_start_ns,
+            "ratio": throttle.ratio,
+            "memory_ratio": throttle.memory_ratio,
+            "devices": [analysis.devices[at].work.label for at, _ in part],
+        },
+        scope=work.label if is_one and len(analysis.devices) > 1 else None,
+        place=place_of_device(context, number) if is_one else {},
+        part_of_ns={"slow-device": excess, "rank-imbalance": excess} if is_minority else {},
+        confidence=0.85,
+        effort="hardware",
+    )
+    changes = [KernelChange(each.rows, each.factor) for _, each in part]
+    return Proposal(finding, partial(WhatIf, "full clock", changes))
 
 
 def _are_in_step(context: Context) -> bool:
