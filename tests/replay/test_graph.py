@@ -123,6 +123,29 @@ def test_a_thread_that_stands_still_waits_for_the_one_at_work() -> None:
     assert binding(graph, int(graph.call_start[row.index(1)])) is EdgeKind.THREAD
 
 
+def test_a_thread_waits_for_the_one_that_waited_for_data() -> None:
+    backward = [
+        (1, "cudaLaunchKernel", at + 10 * k, at + 10 * k + 5)
+        for at in (100, 900_100)
+        for k in range(30)
+    ]
+    calls: list[Call] = [
+        (0, "cudaLaunchKernel", 0, 5),
+        (0, "cudaLaunchKernel", 410, 415),
+        *((0, "cudaLaunchKernel", 900_000 + 8 * k, 900_005 + 8 * k) for k in range(12)),
+        *backward,
+    ]  # fmt: skip
+    kernels: list[Kernel] = [
+        (k, 7, "compute", call[3], call[3] + 2) for k, call in enumerate(calls)
+    ]
+    graph = build_graph(run(calls, kernels, rank_of_thread=[0, 0]))
+    row = graph.measured.calls.row.tolist()
+    # Most of the stretch is silent on both: the second backward pass waits for the forward pass before it ...
+    assert binding(graph, int(graph.call_start[row.index(14 + 30)])) is EdgeKind.THREAD
+    # ... and that for nothing recorded.
+    assert binding(graph, int(graph.call_start[row.index(2)])) is EdgeKind.HOST
+
+
 def test_overlap_of_neighbours_on_a_stream_is_kept() -> None:
     capture = run(
         [(0, "cudaLaunchKernel", 0, 5), (0, "cudaLaunchKernel", 6, 9)],

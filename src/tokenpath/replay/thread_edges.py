@@ -23,6 +23,8 @@ MIN_STILL_NS = 50_000
 """Shorter stretches without anything recorded are host time like any other."""
 _OWN_SHARE, _OTHER_SHARE = 0.2, 0.5
 """A thread stood still if it was at work for at most this share of a stretch, another for at least that."""
+_CALLED_NS = 200_000
+"""A thread that was called goes to work so soon after the last thing recorded on the one that called it."""
 _BETWEEN_NS = 20_000
 """Recorded work is taken to go on for this long after each item."""
 
@@ -103,6 +105,7 @@ def _add_handovers(
             who = np.where(share > best, place, who)
             best = np.maximum(best, share)
         still = (own <= _OWN_SHARE * (end - start)) & (best >= _OTHER_SHARE * (end - start))
+        still |= _was_called(points, others, at_work, who, best, own, start, end)
         for place, (_, first, last) in enumerate(others):
             chosen = rows[still & (who == place)]
             at = (
@@ -124,6 +127,42 @@ def _add_handovers(
             is_still[chosen] = True
         _add_first(points, begin, others, edges)
     return is_still
+
+
+def _was_called(
+    points: _Points,
+    others: list[tuple[int, int, int]],
+    at_work: dict[int, Intervals],
+    who: Int64s,
+    best: Int64s,
+    own: Int64s,
+    start: Int64s,
+    end: Int64s,
+) -> NDArray[np.bool_]:
+    """Whether another thread worked right up to the end of a stretch that is silent on all threads otherwise.
+
+    The thread it waited for had been waiting itself, for data or a request, of which nothing is recorded.
+    """
+    result = np.zeros(len(start), np.bool_)
+    for place, (other, first, last) in enumerate(others):
+        mine = np.flatnonzero((who == place) & (best >= MIN_STILL_NS))
+        if len(mine) == 0:
+            continue
+        everyone = at_work[other]
+        for third, _, _ in others:
+            if third != other:
+                everyone = union(
+                    np.concatenate((everyone.start, at_work[third].start)),
+                    np.concatenate((everyone.end, at_work[third].end)),
+                )
+        recorded = covered(start[mine], end[mine], everyone) + own[mine]
+        at = first + np.searchsorted(points.time[first:last], end[mine], "right") - 1
+        before = points.time[np.maximum(at, 0)]
+        is_near = (at >= first) & (before >= start[mine]) & (end[mine] - before <= _CALLED_NS)
+        result[mine] = (
+            is_near & (own[mine] <= _OWN_SHARE * recorded) & (best[mine] >= _OTHER_SHARE * recorded)
+        )
+    return result
 
 
 def _add_first(
