@@ -111,6 +111,29 @@ def test_slow_first_steps(tmp_path: Path) -> None:
     assert "this window leaves them out" in finding.sentence
 
 
+def test_what_a_cold_engine_does_after_its_first_step_is_warm_up(tmp_path: Path) -> None:
+    """The first kernel of the second step is late: the time lies in no step."""
+    run = Run()
+    for step in range(20):
+        run.step(f"ProfilerStep#{step}")
+        for part in range(4):
+            run.kernel(
+                GEMM, 100.0, grid=[100 + part, 1, 1], gap_us=3000.0 * (step == 1 and not part)
+            )
+    (finding,) = found(run, tmp_path, "warm-up-included")
+    assert finding.duration_ns == pytest.approx(3_000_000, rel=0.05)
+
+
+def test_pauses_between_steps_that_come_later_too_are_no_warm_up(tmp_path: Path) -> None:
+    run = Run()
+    for step in range(20):
+        run.step(f"ProfilerStep#{step}")
+        for part in range(4):
+            pause = 3000.0 * (step in (1, 9) and not part)
+            run.kernel(GEMM, 100.0, grid=[100 + part, 1, 1], gap_us=pause)
+    assert found(run, tmp_path, "warm-up-included") == []
+
+
 def test_a_long_first_prompt_is_no_warm_up(tmp_path: Path) -> None:
     def label(step: int) -> str:
         if step:

@@ -180,34 +180,42 @@ def _warm_up(context: Context, steps: Sequence[Steps]) -> list[Finding]:
     if not slow:
         return []
     excess = sum(part.excess_ns for _, part in slow)
-    whole = sum(item.span_ns for item in steps)
+    whole = sum(item.span_ns + item.lead_ns for item in steps)
     if excess < 2 * MIN_SHARE * whole:
         return []
     _, most = max(slow, key=lambda pair: pair[1].excess_ns)
     device = analysis.devices[slow[0][0].device]
     is_inside = device.work.window_start_ns <= int(device.spans.start[0])
     told = "" if is_inside else "; this window leaves them out, a mean over the capture does not"
-    wall = analysis.wall_ns
+    base = analysis.wall_ns if is_inside else whole
+    parts = []
+    if most.count:
+        parts.append(
+            f"the first {most.count} of {most.num_steps} steps take up to {most.ratio:.1f} times "
+            f"the median of the later ones"
+        )
+    if most.lead_ns:
+        parts.append(f"before the first step the host sets up for {format_duration(most.lead_ns)}")
     return [
         Finding(
             code="warm-up-included",
-            sentence=f"the first {most.count} of {most.num_steps} steps take up to {most.ratio:.1f} times "
-            f"the median of the later ones: {format_duration(excess)}, "
+            sentence=f"{'; '.join(parts)}: {format_duration(excess)}, "
             f"{format_percent(excess, whole)} of the capture{told}",
             kind=Kind.COST,
             value=excess / whole if whole else None,
             unit="share of the capture",
             duration_ns=excess,
-            share=excess / wall if wall else None,
+            share=excess / base if base else None,
             gain_ns=excess,
             gain_method="ceiling",
             status=context.status,
-            evidence=(Evidence("step", most.rows[:5], most.count),),
+            evidence=(Evidence("step", most.rows[:5], max(most.count, 1)),),
             falsifier="a run that has been warm for minutes shows the same first steps",
             fix="warm up with the shapes of the measurement before it starts, or leave the first steps out",
             details={
                 "num_steps": most.count,
                 "ratio": most.ratio,
+                "lead_ns": most.lead_ns,
                 "median_step_ns": most.usual_ns,
                 "is_in_window": is_inside,
             },

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpath.capture.capture import Capture
+from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.capture.intervals import covered
 from tokenpath.explain.analyses.attention_stalls import step_lengths
-from tokenpath.explain.analysis import Analysis
+from tokenpath.explain.analysis import Analysis, DeviceResult
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,6 +24,10 @@ MIN_LIKE = 3
 """Later steps of the same batch that are needed."""
 MAX_LEADING = 1 / 3
 """Share of the steps that may be warm-up; more is another regime."""
+MIN_LEAD_RATE = 5
+"""So many times the rate of calls that set things up, before the first step over later on, make that time a start."""
+MAX_LEAD_BUSY = 0.5
+"""A device that computes for a larger share of the time before the first marked step runs steps without marks."""
 MIN_RECURRING = 3
 """Slow steps that make a period."""
 MIN_DRIFT_STEPS = 20
@@ -31,6 +36,12 @@ MIN_GROWTH = 0.1
 """Growth of the step time from which on it is named."""
 MIN_ORDER = 0.6
 """Rank correlation of step time and position that makes growth steady."""
+
+
+_SETS_UP = re.compile(
+    r"ModuleLoad|LibraryLoad|ModuleGetFunction|Malloc(?!Async)|MemCreate|MemMap|BeginCapture|EndCapture|GraphInstantiate"
+)
+"""Calls of CUDA and HIP that a warm process hardly makes: loading code, taking device memory, capturing graphs."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,12 @@ class Steps:
     """The longer of the host's range and the device's span."""
     usual: Floats
     """Median length of the later steps with the same batch; NaN with too few."""
+    pitch: Int64s
+    """From its start to the next one's; of the last one to its end."""
+    usual_pitch: Floats
+    """The same of later steps of its batch."""
+    lead_ns: int
+    """Time of starting before the first step, from the first device work on; 0 where that is something else."""
     busy_share: Floats
     """Share of the device's span with work."""
     context: Floats
@@ -72,7 +89,9 @@ class WarmUp:
     usual_ns: int
     """Median length of later steps."""
     excess_ns: int
-    """Their time above the usual."""
+    """Their time above the usual, and what comes before them."""
+    lead_ns: int
+    """Of that, before the first step."""
     rows: tuple[int, ...]
     """Rows of `step`, longest first."""
 
@@ -124,13 +143,18 @@ def read_steps(analysis: Analysis) -> list[Steps]:
         length = np.maximum(host, span)
         busy = covered(spans.start, spans.end, device.believable.busy())
         phases, names = capture.codes("step", "phase")
+        batch = _batch(capture, spans.step)
+        pitch = np.diff(np.append(spans.start, spans.end.max()))
         found.append(
             Steps(
                 number,
                 spans.step,
                 spans.start,
                 length,
-                _usual(_batch(capture, spans.step), length),
+                _usual(batch, length),
+                pitch,
+                _usual(batch, pitch),
+                _lead_ns(capture, device),
                 busy / np.maximum(span, 1),
                 step_lengths(capture).total[spans.step],
                 bool((phases[spans.step] >= 0).any() and names),
@@ -139,6 +163,28 @@ def read_steps(analysis: Analysis) -> list[Steps]:
             )
         )
     return found
+
+
+def _lead_ns(capture: Capture, device: DeviceResult) -> int:
+    """Time from the first device work to the first step, if the host sets things up in it and the device waits."""
+    work, first = device.believable, int(device.spans.start.min())
+    low, high = work.window_start_ns, int(device.spans.end.max())
+    lead = first - low
+    if lead <= 0 or work.within(low, first).busy().total > MAX_LEAD_BUSY * lead:
+        return 0
+    codes, names = capture.codes("api_call", "name")
+    sets_up = np.array([_SETS_UP.search(name) is not None for name in names] or [False])
+    source = capture.ids("device", "source_id")[work.device_id]
+    thread = capture.ids("api_call", "thread_id")
+    own = capture.ids("thread", "source_id")
+    mine = (codes >= 0) & sets_up[np.maximum(codes, 0)]
+    mine[thread != NO_ID] &= own[thread[thread != NO_ID]] == source
+    start = capture.int64("api_call", "start_ns")[mine]
+    # First steps set things up as well: the second half of the steps says what is usual.
+    middle = int(np.sort(device.spans.start)[len(device.spans.start) // 2])
+    early = int(((start >= low) & (start < first)).sum())
+    late = int(((start >= middle) & (start < high)).sum())
+    return lead if early * (high - middle) > MIN_LEAD_RATE * late * lead else 0
 
 
 def _is_inferred(capture: Capture, row: Int64s) -> bool:
@@ -168,22 +214,41 @@ def _usual(batch: Int64s, length: Int64s) -> Floats:
 
 
 def warm_up(steps: Steps) -> WarmUp | None:
-    """The slow steps at the start of the capture; None when the first one is as long as later ones."""
-    is_slow = steps.length > SLOW_RATIO * steps.usual
-    if not is_slow[0] or not (steps.is_marked or steps.is_model):
+    """The slow steps at the start of the capture with what comes before; None when the first is as long as later ones.
+
+    Counted from start to start: what a cold engine does after its first step, before the next one, is warm-up too.
+    A later step that is as late speaks for pauses in the load instead.
+    """
+    if not (steps.is_marked or steps.is_model):
         return None
-    count = int(np.argmin(is_slow)) if not is_slow.all() else len(is_slow)
-    if count > MAX_LEADING * len(is_slow):
+    slow = steps.pitch > SLOW_RATIO * steps.usual_pitch
+    count = int(np.argmin(slow)) if not slow.all() else len(slow)
+    if count > MAX_LEADING * len(slow):
         return None
-    length, usual = steps.length[:count], steps.usual[:count]
-    longest = np.argsort(-length, kind="stable")
+    over = np.where(np.isfinite(steps.usual_pitch), steps.pitch - steps.usual_pitch, 0.0)
+    if count and over[count:].max(initial=0.0) > over[:count].max() / 2:
+        # Gaps between steps recur: only the steps themselves can tell.
+        return _warm_up_of(steps, steps.length, steps.usual)
+    return _warm_up_of(steps, steps.pitch, steps.usual_pitch)
+
+
+def _warm_up_of(steps: Steps, length: Int64s, usual: Floats) -> WarmUp | None:
+    slow = length > SLOW_RATIO * usual
+    count = int(np.argmin(slow)) if not slow.all() else len(slow)
+    if count > MAX_LEADING * len(slow) or (count == 0 and steps.lead_ns == 0):
+        return None
+    typical = int(np.nanmedian(usual)) if np.isfinite(usual).any() else int(np.median(length))
+    first = length[:count]
+    excess = int((first - usual[:count]).sum()) + steps.lead_ns
+    longest = np.argsort(-first, kind="stable")
     return WarmUp(
         count,
         len(steps.length),
-        float((length / usual).max()),
-        int(np.median(usual)),
-        int((length - usual).sum()),
-        tuple(int(steps.row[at]) for at in longest),
+        float((first / usual[:count]).max()) if count else 1.0,
+        int(np.median(usual[:count])) if count else typical,
+        excess,
+        steps.lead_ns,
+        tuple(int(steps.row[at]) for at in longest) or (int(steps.row[0]),),
     )
 
 
