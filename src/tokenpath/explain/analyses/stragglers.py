@@ -167,6 +167,8 @@ def _finding(
     waited_ns, own = _lost(analysis, blame, share)
     duration = waited_ns + own
     low, high = _interval(arrivals, cause, blame.device, duration)
+    # Work in excess stays with the job: spread over n ranks, 1/n of it is left on each.
+    goes = 1 - 1 / len(analysis.devices) if code == "rank-imbalance" else 1.0
     waited = format_duration(waited_ns)
     of_window = format_percent(duration, analysis.wall_ns)
     place = {"device": analysis.devices[blame.device].work.label}
@@ -214,9 +216,9 @@ def _finding(
         unit="share of the window",
         duration_ns=duration,
         share=duration / analysis.wall_ns,
-        gain_ns=duration,
+        gain_ns=round(duration * goes),
         gain_method="estimated",
-        gain_interval_ns=(low, high),
+        gain_interval_ns=(round(low * goes), round(high * goes)),
         status=context.status,
         evidence=(_evidence(arrivals, blame),),
         falsifier=falsifier,
@@ -261,13 +263,16 @@ def _proposal(
     if finding.code != "straggler":
         if kernels.unmatched_ns * 2 > kernels.excess_ns or not len(kernels.rows):
             return []
-        label = "its kernels as fast as the others'"
+        label, target = "its kernels as fast as the others'", kernels.counterpart_ns
+        if finding.code == "rank-imbalance":
+            # Work that is spread over all does not go away: each gets its part of what was too much.
+            label = "its work spread over all"
+            excess = kernels.each_ns - kernels.counterpart_ns
+            target = kernels.counterpart_ns + excess // len(analysis.devices)
         return [
             Proposal(
                 finding,
-                lambda: with_kernel_times(
-                    label, kernels.rows, kernels.each_ns, kernels.counterpart_ns
-                ),
+                lambda: with_kernel_times(label, kernels.rows, kernels.each_ns, target),
             )
         ]
     gaps = analysis.devices[blame.device].gaps
