@@ -24,7 +24,7 @@ def workload() -> Workload:
     return Workload(
         name="invented",
         state="synthetic",
-        arrival_ns=np.cumsum(random.exponential(8e7, NUM)).astype(np.int64),
+        arrival_ns=np.cumsum(random.exponential(1.6e8, NUM)).astype(np.int64),
         prompt_tokens=random.integers(50, 2000, NUM),
         output_tokens=random.integers(2, 60, NUM),
         priority=np.zeros(NUM, np.int64),
