@@ -54,6 +54,28 @@ def test_labels(name: str, label: StepLabel) -> None:
     assert read_label(name) == label
 
 
+LONG = "9" * 30
+"""A number that no 64 bits hold, as a damaged label may have."""
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (f"step[DECODE bs={LONG}]", StepLabel("sglang", "decode", 0, 0)),
+        (f"step[EXTEND bs=15 toks={LONG}]", StepLabel("sglang", "prefill", 15, None, 0, 0)),
+        (f"prefill[bs=2 tok={LONG}]", StepLabel("atom", "prefill", 2, None, 0, 0)),
+        (
+            f"execute_context_{LONG}({LONG})_generation_2(sq2sk{LONG})",
+            StepLabel("vllm", "mixed", None, None, 2, 2, None),
+        ),
+    ],
+)
+def test_numbers_too_long_are_unknown(name: str, label: StepLabel, tmp_path: Path) -> None:
+    assert read_label(name) == label
+    (step,) = steps(linked(Trace().range(name, 0, 100), tmp_path))
+    assert (step["phase"], step["num_decode_tokens"]) == (label.phase, label.num_decode_tokens)
+
+
 @pytest.mark.parametrize(
     "name",
     [

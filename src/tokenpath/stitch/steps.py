@@ -26,6 +26,9 @@ from tokenpath.stitch.runs import runs_of
 NO_NUMBER = -1
 """What an unknown number of a step reads as."""
 
+MAX_DIGITS = 18
+"""Digits of the longest number that is read: any such number fits into 64 bits."""
+
 
 @dataclass(frozen=True)
 class StepLabel:
@@ -72,14 +75,14 @@ def read_label(name: str) -> StepLabel | None:
         num_prefill, prefill, num_decode, decode = match.groups()
         prefill_tokens, _ = _tokens(prefill)
         decode_tokens, decode_kv = _tokens(decode)
-        has_prefill, has_decode = int(num_prefill) > 0, int(num_decode) > 0
+        has_prefill, has_decode = num_prefill.strip("0") != "", num_decode.strip("0") != ""
         phase = "mixed" if has_prefill and has_decode else "prefill" if has_prefill else None
         return StepLabel(
             "vllm",
             phase or ("decode" if has_decode else None),
-            int(num_prefill),
+            _number(num_prefill),
             prefill_tokens,
-            int(num_decode),
+            _number(num_decode),
             decode_tokens,
             decode_kv,
         )
@@ -87,7 +90,7 @@ def read_label(name: str) -> StepLabel | None:
         return StepLabel(_NUMBER, number=int(match[1]))
     if match := _SGLANG.match(name):
         kind, rest = match.groups()
-        fields = {key: int(value) for key, value in _FIELD.findall(rest)}
+        fields = {key: _number(value) for key, value in _FIELD.findall(rest)}
         batch = fields.get("bs")
         if kind == "DECODE":
             return StepLabel("sglang", "decode", 0, 0, batch, batch)
@@ -96,7 +99,7 @@ def read_label(name: str) -> StepLabel | None:
         return StepLabel("sglang", _PHASE[kind])
     if match := _ATOM.match(name):
         phase, rest = match.groups()
-        fields = {key: int(value) for key, value in _FIELD.findall(rest)}
+        fields = {key: _number(value) for key, value in _FIELD.findall(rest)}
         batch, tokens = fields.get("bs"), fields.get("tok")
         if phase == "decode":
             return StepLabel("atom", "decode", 0, 0, batch, tokens)
@@ -107,8 +110,13 @@ def read_label(name: str) -> StepLabel | None:
 def _tokens(text: str) -> tuple[int | None, int | None]:
     """Query tokens and key tokens of one half of a vLLM label."""
     if sums := _SUMS.match(text):
-        return int(sums[1]), int(sums[2])
-    return (int(text), None) if text.isdigit() else (None, None)
+        return _number(sums[1]), _number(sums[2])
+    return (_number(text), None) if text.isdecimal() and text.isascii() else (None, None)
+
+
+def _number(digits: str) -> int | None:
+    """The number; None when it is too long to be a count (a damaged label)."""
+    return int(digits) if len(digits) <= MAX_DIGITS else None
 
 
 def find_steps(capture: Capture) -> pa.Table:
