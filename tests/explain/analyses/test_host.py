@@ -140,6 +140,48 @@ def test_sampling_on_the_host(tmp_path: Path) -> None:
     assert finding.duration_ns == pytest.approx(19 * 820_000, rel=0.1)
 
 
+def copied(loop: Loop, direction: str, copy_us: float) -> None:
+    """A pageable copy that the call waits for."""
+    loop.correlation += 1
+    loop.trace.complete(
+        "cuda_runtime", "cudaMemcpyAsync", loop.now, copy_us + 12, 100, 100,
+        {"correlation": loop.correlation},
+    )  # fmt: skip
+    loop.trace.complete(
+        "gpu_memcpy", f"Memcpy {direction}", loop.now + 8, copy_us, 0, 7,
+        {"correlation": loop.correlation, "stream": 7, "device": 0},
+    )  # fmt: skip
+    loop.now += copy_us + 15
+
+
+def test_pageable_copies_hold_the_host(tmp_path: Path) -> None:
+    loop = Loop()
+    for _ in range(20):
+        copied(loop, "HtoD (Pageable -> Device)", 800)
+        loop.step()
+    (finding,) = (
+        f
+        for f in report_of(loop.done(), tmp_path).findings
+        if f.place and f.code == "blocking-copy"
+    )
+    assert finding.duration_ns == pytest.approx(20 * 800_000, rel=0.1)
+    assert finding.place["thread"] == "100/100"
+
+
+def test_logits_on_their_way_are_part_of_sampling(tmp_path: Path) -> None:
+    loop = Loop()
+    for _ in range(20):
+        loop.step()
+        copied(loop, "DtoH (Device -> Pageable)", 500)
+        for name in ("aten::softmax", "aten::multinomial"):
+            loop.trace.complete("cpu_op", name, loop.now, 400, 100, 100, {})
+            loop.now += 405
+    report = report_of(loop.done(), tmp_path)
+    (finding,) = named(report)
+    assert finding.duration_ns == pytest.approx(19 * 1_310_000, rel=0.1)
+    assert "exposed-copy" not in [f.code for f in report.findings]
+
+
 @pytest.mark.parametrize(
     ("code", "frame"),
     [

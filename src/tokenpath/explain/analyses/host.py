@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +15,12 @@ from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.activity import PYTHON
 from tokenpath.explain.analyses.contract import Context, Proposal, Result
+from tokenpath.explain.analyses.host_copies import held_by_copies, without_waiting
 from tokenpath.explain.analyses.host_late import LateTime, late_time
 from tokenpath.explain.analyses.host_names import COMPILE, GARBAGE, LOADER, SAMPLING, SAMPLING_CORE
 from tokenpath.explain.analyses.host_pauses import pauses
 from tokenpath.explain.labels import short_label
-from tokenpath.replay.change import WhatIf, without_host_time
+from tokenpath.replay.change import WhatIf, joined, without_host_time
 
 MIN_SHARE = 0.005
 """Late time below this share of the window is not looked into."""
@@ -156,13 +158,31 @@ def _sampling(context: Context, late: LateTime, spent: Int64s) -> tuple[Finding,
         return None
     spent += mine
     rows = np.flatnonzero(mine)
-    return finding_of(
+    finding, change = finding_of(
         context, late, rows, mine[rows], "cpu-sampling",
         f"tokens were sampled on the host in {len(rows):,} gaps, {format_duration(total // len(rows))} each "
         f"({format_percent(total, context.analysis.wall_ns)} of the window), while the device waited",
         "sample on the device: keep logits there and copy token ids only; no host-side logits processors",
         "with greedy sampling on the device the gaps stay", 0.9, "code", {},
     )  # fmt: skip
+    # The logits come over first, while the host stands: sampled on the device, they stay there.
+    copies, alone = held_by_copies(context, for_sampling=True)
+    return _longer(finding, int(alone.sum()), "exposed-copy", context.analysis.wall_ns), joined(
+        change.label, [change, without_waiting(context, copies, "logits stay on the device")]
+    )
+
+
+def _longer(finding: Finding, more_ns: int, code: str, wall_ns: int) -> Finding:
+    """The claim with time of another general claim."""
+    total = (finding.duration_ns or 0) + more_ns
+    return replace(
+        finding,
+        value=total / wall_ns,
+        duration_ns=total,
+        share=total / wall_ns,
+        gain_ns=total,
+        part_of_ns={**finding.part_of_ns, code: more_ns} if more_ns else finding.part_of_ns,
+    )
 
 
 def _function(context: Context, late: LateTime, spent: Int64s) -> tuple[Finding, WhatIf] | None:

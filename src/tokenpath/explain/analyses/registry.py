@@ -32,11 +32,13 @@ ANALYSES: tuple[Entry, ...] = (
     Entry("scheduler", ("step", "request", "request_step")),
     Entry("client", ("request",)),
     Entry("host", ("kernel", "api_call")),
+    Entry("host_copies", ("kernel", "api_call")),
     Entry("kv_cache", ("step", "request", "request_step")),
     Entry("speculation", ("step", "request", "request_step")),
     Entry("memory", ("memory_block",)),
     Entry("memory_growth", ("kernel", "api_call")),
     Entry("host_cold_start", ("span",)),
+    Entry("cpu", ("op",)),
 )
 """In the order in which they run; no analysis sees another's result."""
 
