@@ -238,7 +238,10 @@ class Kernels:
         held = self.occupancy.get(role)
         if held is not None:
             ns *= held
-            regs, shared = 255, min(SHARED_DEFAULT - 1024, shared + 40_960)
+            threads = block[0] * block[1] * block[2]
+            # One block must fit: 255 registers of 512 threads are more than a multiprocessor has.
+            regs = min(255, REGISTERS_PER_SM // threads // 8 * 8)
+            shared = min(SHARED_DEFAULT - 1024, shared + 40_960)
         ns *= self.factors.get(role, 1.0)
         label = DeviceLabel("kernel", name, self._args(grid, block, regs, shared))
         return Work(label, ns, role, scales=scales)

@@ -49,10 +49,13 @@ class Training:
         )
 
     def plan(self) -> Program:
-        """All steps of all ranks: one template for the main thread, one for autograd's."""
+        """All steps of all ranks: a template for the main thread, one for autograd's."""
         setup = self.setup
         comm = Collectives(setup, self.kernels, self.knobs.link)
-        main, backward = self._step(comm)
+        later = self._step(comm, waits=True)
+        # A profiler's schedule starts recording once the first batch is there.
+        first_comm = Collectives(setup, self.kernels, self.knobs.link)
+        first = self._step(first_comm, waits=False) if self.knobs.loader_ms else later
         program = Program(
             self.labels,
             (
@@ -66,10 +69,12 @@ class Training:
             program.steps.append(
                 [
                     Step(
-                        (main, backward),
+                        later if number else first,
                         names=self._names(number),
                         roles=self._roles(luck),
-                        transfers=tuple(comm.transfers),
+                        transfers=tuple(
+                            (comm if number or first is later else first_comm).transfers
+                        ),
                     )
                     for number in range(setup.steps)
                 ]
@@ -86,7 +91,7 @@ class Training:
 
     # -- one step ---------------------------------------------------------------------------------
 
-    def _step(self, comm: Collectives) -> tuple[Template, Template]:
+    def _step(self, comm: Collectives, *, waits: bool) -> tuple[Template, Template]:
         setup = self.setup
         is_sharded = setup.program == "fsdp"
         main, back = Script(self.labels), Script(self.labels)
@@ -96,7 +101,7 @@ class Training:
             script.host_factor = script.launch_factor = setup.host_speed
         wrapper = "FullyShardedDataParallel" if is_sharded else "DistributedDataParallel"
         with main.annotation("ProfilerStep#0", slot="step"):
-            self._fetch(main)
+            self._fetch(main, waits)
             with (
                 main.annotation(f"{wrapper}.forward"),
                 main.frame("torch/nn/modules/module.py(1777): _call_impl"),
@@ -117,7 +122,7 @@ class Training:
         back.signal(DONE)
         return main.template(), back.template()
 
-    def _fetch(self, script: Script) -> None:
+    def _fetch(self, script: Script, waits: bool) -> None:
         """The next batch: it is there, or the loop waits for a worker."""
         setup, knobs = self.setup, self.knobs
         note = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -132,7 +137,7 @@ class Training:
                 script.frame("queue.py(171): get"),
             ):
                 script.spend(30_000, 0.4)
-                if knobs.loader_ms:
+                if knobs.loader_ms and waits:
                     with script.extra():
                         script.pause(knobs.loader_ms * 1e6)
         dims = f'"Input Dims": [[{setup.batch}, {setup.context}]]'
