@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tokenpath.capture.capture import Capture
+from tokenpath.core.finding import Finding, Kind
 from tokenpath.core.report import ShownTable
 from tokenpath.core.units import format_duration, format_percent
 
 
-def host_answer(capture: Capture, host: ShownTable) -> tuple[str, ...]:
-    """Two or three sentences: the operator with the most self time, and the steps if there are any."""
+def host_answer(
+    capture: Capture, host: ShownTable, findings: Sequence[Finding] = ()
+) -> tuple[str, ...]:
+    """The first cost among the ranked findings, then the operator with the most self time, and the steps."""
     first = "No device work in this capture: it shows the host only."
+    for finding in findings:
+        if finding.kind is Kind.COST:
+            return (f"First: {finding.sentence}.", *host_answer(capture, host))
     names, own = [row[0] for row in host.rows], [row[3] for row in host.rows]
     self_ns = [value for value in own if isinstance(value, int)]
     total = sum(self_ns)

@@ -136,7 +136,7 @@ def build_report(analysis: Analysis, result: Result, replay: Replay | None = Non
     return Report(
         verb="explain",
         headline=headline(analysis, state),
-        answer=host_answer(capture, analysis.host_table)
+        answer=host_answer(capture, analysis.host_table, verdicts.findings)
         if not analysis.devices and withheld is None
         else answer(analysis, verdicts.findings),
         trust=quality.trust,

@@ -1,0 +1,29 @@
+"""Captures without device work: what the program itself could have done without."""
+
+from __future__ import annotations
+
+from tokenpath.core.finding import Kind
+from tokenpath.explain.analyses.contract import Context, Result
+from tokenpath.explain.analyses.cpu_functions import functions, sampling
+from tokenpath.explain.analyses.cpu_named import named
+from tokenpath.explain.analyses.cpu_pauses import pauses
+from tokenpath.explain.analyses.cpu_view import MIN_SHARE, Host, sides
+
+
+def analyse(context: Context) -> Result:
+    """Findings on host time; nothing where a device worked, or no process has operators."""
+    if context.analysis.devices:
+        return Result()
+    found = sides(context.capture)
+    host = Host(found, context.status, {})
+    if not host.wall_ns:
+        return Result()
+    # Each takes its time out of what the next ones look at: the closest cause first.
+    findings = [*named(host), *sampling(host), *pauses(host), *functions(host)]
+    return Result(
+        [
+            f
+            for f in findings
+            if f.kind is not Kind.COST or (f.gain_ns or 0) >= MIN_SHARE * host.wall_ns
+        ]
+    )
