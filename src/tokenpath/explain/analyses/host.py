@@ -172,7 +172,7 @@ def _sampling(context: Context, late: LateTime, spent: Int64s) -> tuple[Finding,
     )
 
 
-def _longer(finding: Finding, more_ns: int, code: str, wall_ns: int) -> Finding:
+def _longer(finding: Finding, more_ns: int, general: str, wall_ns: int) -> Finding:
     """The claim with time of another general claim."""
     total = (finding.duration_ns or 0) + more_ns
     return replace(
@@ -181,7 +181,7 @@ def _longer(finding: Finding, more_ns: int, code: str, wall_ns: int) -> Finding:
         duration_ns=total,
         share=total / wall_ns,
         gain_ns=total,
-        part_of_ns={**finding.part_of_ns, code: more_ns} if more_ns else finding.part_of_ns,
+        part_of_ns={**finding.part_of_ns, general: more_ns} if more_ns else finding.part_of_ns,
     )
 
 
