@@ -128,7 +128,14 @@ def _worth(analysis: Analysis, findings: Sequence[Finding]) -> str:
         return f"{sentence}; the capture does not say {unsaid}."
     if len(costs) == 1:
         return f"{sentence}; nothing else here is worth more than 0.5 %."
-    second = max(finding.gain_ns or 0 for finding in costs[1:])
+    larger = max(costs[1:], key=lambda finding: finding.gain_ns or 0)
+    second = larger.gain_ns or 0
+    if second > gain:
+        # Ranked by what is sure and cheap: a larger promise further down must not read as a mistake.
+        return (
+            f"{sentence}; `{larger.code}` would bring more "
+            f"({format_percent(second, analysis.wall_ns)}), but is harder or less sure."
+        )
     return f"{sentence}; nothing else here is worth more than {format_percent(second, analysis.wall_ns)}."
 
 
