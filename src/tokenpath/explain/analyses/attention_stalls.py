@@ -27,8 +27,8 @@ MIN_CONTEXT = 1_024
 """Tokens of context a request (mean) from which on splitting them over blocks pays."""
 MIN_NS = 15_000
 """Attention shorter than this is held by latency."""
-SPLIT_SHARE = 0.8
-"""Share of the blocks' perfect division that split-KV reaches."""
+SPLIT_SHARE = 0.5
+"""Share of the blocks' perfect division that split-KV brings: half of the multiprocessors can stream the memory."""
 COMBINE_NS = 3_000
 """The kernel that joins the parts of a split."""
 UNDERFILLED_RATIO = 1.4
@@ -39,9 +39,18 @@ MIN_STEPS = 8
 """Steps needed to tell."""
 MIN_KV_RANGE = 1.15
 """Largest over smallest summed context needed to tell."""
+MIN_JUMP = 1.2
+"""From one decode step to the next of as many requests the summed context grows by a token each, or by one new
+request; attention whose time grows by this much meanwhile follows the longest request."""
+JUMP_OVER_SUM = 3.0
+"""So many times as much as the summed context it must grow, where that is known."""
+MAX_OTHERS = 0.3
+"""Growth of the step's other kernels over growth of attention, from which on everything has become slower."""
 MIN_SPREAD = 2.0
 """Longest context over the mean from which on the lengths are called unequal."""
 
+_DECODE_KEYS = re.compile(r"\bg_sk=(\d{1,15})\b", re.ASCII)
+"""Summed context of the decode requests in labels of steps like `step[DECODE bs=96 g_sq=96 g_sk=190752]`."""
 _HELPERS = re.compile(r"combine|reduce|merge|metadata|prepare|schedul", re.IGNORECASE)
 
 
@@ -81,9 +90,21 @@ def judge_attention(
         key: _Stall.of([groups[at] for at in members], step, lengths)
         for key, members in _by_name(groups, mine).items()
     }
+    jumps = {
+        key: find_jump(
+            [groups[at] for at in members], _others_ns(groups, key[0], step, lengths), step, lengths
+        )
+        for key, members in _by_name(groups, mine).items()
+    }
     found = []
     for at in mine:
         group = groups[at]
+        jump = jumps[(group.device, group.name)]
+        if jump is not None:
+            excess = jump.excess_ns(group, step)
+            if excess > 0:
+                found.append(("attention-imbalance", Claim(group, excess, jump.why)))
+            continue
         claim = _underfilled(group, attainable[at], step, lengths)
         if claim is not None:
             found.append(("attention-underfilled", claim))
@@ -210,6 +231,104 @@ class _Stall:
         return int(np.nansum(np.maximum(over, 0.0)))
 
 
+@dataclass(frozen=True)
+class Jump:
+    """A moment from which on attention takes far longer for about as many tokens."""
+
+    grids: frozenset[tuple[int, int, int] | None]
+    """Launches of decode; of the same kernel for prompts nothing is expected."""
+    expected_ns: Floats
+    """Time of one kernel by row of `step`; NaN where unknown."""
+    why: str
+    """The figures."""
+
+    def excess_ns(self, group: Group, step: NDArray[np.int32]) -> int:
+        """Time of a group's kernels above what is expected of their steps."""
+        if group.grid not in self.grids:
+            return 0
+        of_row = step[group.rows]
+        known = of_row != NO_ID
+        over = group.duration_ns[known] - self.expected_ns[of_row[known]]
+        return int(np.nansum(np.where(over > 0.1 * self.expected_ns[of_row[known]], over, 0.0)))
+
+
+def find_jump(
+    groups: Sequence[Group],
+    others_ns: Floats,
+    step: NDArray[np.int32],
+    lengths: StepLengths,
+) -> Jump | None:
+    """Where one attention kernel of one device jumps between decode steps of as many requests; else None.
+
+    Where the summed context is unknown only kernels count whose grid has no more than a block for each request and
+    head: one that splits the keys takes the sum for its time.
+    """
+    rows = np.concatenate([group.rows for group in groups])
+    duration = np.concatenate([group.duration_ns for group in groups]).astype(float)
+    of_row = step[rows]
+    keep = of_row != NO_ID
+    if not keep.any():
+        return None
+    steps, inverse = np.unique(of_row[keep], return_inverse=True)
+    mean = np.bincount(inverse, weights=duration[keep]) / np.bincount(inverse)
+    decode = lengths.is_decode[steps] & (lengths.requests[steps] >= 2)
+    if decode.sum() < MIN_STEPS:
+        return None
+    known = bool(np.isfinite(lengths.total[steps[decode]]).all())
+    requests = lengths.requests[steps]
+    in_decode = {
+        group.grid for group in groups if np.isin(_known_steps(group, step), steps[decode]).any()
+    }
+    if not known and not all(_is_unsplit(grid, requests[decode]) for grid in in_decode):
+        return None
+    # Steps that do not tell have the sum of the decode step before.
+    filled = np.maximum.accumulate(np.where(decode, np.arange(len(steps)), -1))
+    total = lengths.total[steps] if known else requests
+    total = np.where(filled >= 0, total[np.maximum(filled, 0)], np.nan)
+    at = np.flatnonzero(decode)
+    time, tokens, others = mean[at], total[at], others_ns[steps[at]]
+    same = requests[at][1:] == requests[at][:-1]
+    growth = np.where(same, time[1:] / time[:-1] - 1, 0.0)
+    sums = np.abs(tokens[1:] / tokens[:-1] - 1)
+    where = int(np.argmax(growth))
+    if growth[where] < MIN_JUMP - 1 or growth[where] < JUMP_OVER_SUM * sums[where]:
+        return None
+    if abs(others[where + 1] / max(others[where], 1.0) - 1) > MAX_OTHERS * growth[where]:
+        return None
+    rate = time / tokens
+    low = float(np.quantile(rate, 0.1))
+    usual = float(np.median(rate[rate <= 1.1 * low]))
+    expected = np.full(len(lengths.requests), np.nan)
+    expected[steps] = usual * total
+    grew = f", their summed context by {format_percent(sums[where], 1)}" if known else ""
+    return Jump(
+        frozenset(in_decode),
+        expected,
+        f"from one decode step to the next of {requests[at][where]:,.0f} requests it grows by "
+        f"{format_percent(growth[where], 1)}{grew}",
+    )
+
+
+def _is_unsplit(grid: tuple[int, int, int] | None, requests: Floats) -> bool:
+    """Whether a grid has a block for each request and head, and no dimension for parts of the keys."""
+    return grid is not None and min(grid) == 1 and bool(np.isin(requests, grid).all())
+
+
+def _others_ns(
+    groups: Sequence[Group], device: int, step: NDArray[np.int32], lengths: StepLengths
+) -> Floats:
+    """Time of a device's kernels that are not attention, by row of `step`."""
+    total = np.zeros(len(lengths.requests))
+    for group in groups:
+        if group.device == device and group.family not in ATTENTION:
+            of_row = step[group.rows]
+            known = of_row != NO_ID
+            total += np.bincount(
+                of_row[known], weights=group.duration_ns[known], minlength=len(total)
+            )
+    return total
+
+
 def _elasticity(total: Floats, time: Floats) -> float | None:
     """Slope of log time over log total across steps; None with too few steps or too little change."""
     if len(total) < MIN_STEPS or total.min() <= 0 or total.max() < MIN_KV_RANGE * total.min():
@@ -234,6 +353,9 @@ def step_lengths(capture: Capture) -> StepLengths:
         missing = np.isnan(column) & (twin != NO_ID)
         column[missing] = column[twin[missing]]
     for at, label in enumerate(capture["step"]["name"].to_pylist()):
+        keys = _DECODE_KEYS.search(label) if np.isnan(total[at]) else None
+        if keys is not None:
+            total[at] = float(keys[1])
         sums = step_sums(label)
         if sums is not None:
             prompts, decode = sums
