@@ -13,7 +13,14 @@ from tokenpath.stitch.clocks import clock_of_rows
 
 Int64s = NDArray[np.int64]
 UNKNOWN = INT64_MIN
-_COLUMNS = ("arrival_ns", "queued_ns", "scheduled_ns", "first_token_ns", "last_token_ns")
+_COLUMNS = (
+    "arrival_ns",
+    "queued_ns",
+    "scheduled_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "finished_ns",
+)
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,17 @@ class Requests:
             moments["queued_ns"],
             moments["scheduled_ns"],
             self._extreme(giving, self._values["first_token_ns"], UNKNOWN, np.minimum),
-            self._extreme(giving, self._values["last_token_ns"], UNKNOWN, np.maximum),
+            self._extreme(giving, self._last_token(observer), UNKNOWN, np.maximum),
             self._extreme(giving, self._tokens, NO_ID, np.maximum),
         )
+
+    def _last_token(self, observer: str) -> Int64s:
+        """Last tokens; of who waits outside for a stream, its end: a span says no more of it."""
+        last = self._values["last_token_ns"]
+        if observer == "engine":
+            return last
+        is_streamed = (last == UNKNOWN) & (self._values["first_token_ns"] != UNKNOWN)
+        return np.where(is_streamed, self._values["finished_ns"], last)
 
     def _of_one_source(self, rows: Int64s) -> Int64s:
         """The rows of each request of its first source that knows of a token, else of its first one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from explain.analyses.service_programs import (
@@ -64,6 +65,46 @@ def test_a_prefix_that_hits_is_no_finding() -> None:
         one.cached = 1_000
     made = capture(asked, serve(asked, HEALTHY), {"max_num_seqs": 64, "load.prefix_len": 1_000})
     assert not findings(made)
+
+
+def recently_used(asked: list[Asked], num_prefixes: int, num_kept: int) -> None:
+    """Let requests take turns at random among prefixes of 1,000 tokens, of which the last used ones are kept."""
+    random = np.random.default_rng(3)
+    kept: list[int] = []
+    for one in asked:
+        mine = int(random.integers(num_prefixes))
+        one.cached = 1_000 if mine in kept else 0
+        kept = [*(prefix for prefix in kept if prefix != mine), mine][-num_kept:]
+
+
+@pytest.mark.parametrize(("num_kept", "blocks"), [(20, 1_500), (40, 4_000)])
+def test_prefixes_that_do_not_fit_are_evicted(num_kept: int, blocks: int) -> None:
+    asked = fresh(requests(200, 90 * MS, prompt=1_300, spread=0.05))
+    recently_used(asked, 40, num_kept)
+    best = fresh(asked)
+    recently_used(best, 40, 40)
+    limits = replace(HEALTHY, kv_blocks=blocks)
+    stated = {"max_num_seqs": 64, "load.prefix_len": 1_000, "load.num_prefixes": 40}
+    found = findings(capture(asked, serve(asked, limits), stated))
+    if num_kept == 40:
+        assert not found
+        return
+    run(best, limits)
+    assert found[0].code == "prefix-evicted"
+    lost = mean_latency_ns(asked) - mean_latency_ns(best)
+    assert found[0].gain_ns == pytest.approx(lost, rel=0.2)
+
+
+def test_evicted_prefixes_that_nobody_states() -> None:
+    asked = fresh(requests(250, 90 * MS, prompt=1_200, spread=0.03))
+    recently_used(asked, 60, 42)
+    best = fresh(asked)
+    recently_used(best, 60, 60)
+    limits = replace(HEALTHY, kv_blocks=3_400)
+    found = first(run(asked, limits))
+    run(best, limits)
+    assert found.code == "prefix-evicted"
+    assert found.gain_ns == pytest.approx(mean_latency_ns(asked) - mean_latency_ns(best), rel=0.4)
 
 
 def with_events(made: Capture, events: list[tuple[str, str]]) -> Capture:

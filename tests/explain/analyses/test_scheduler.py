@@ -44,7 +44,6 @@ def test_a_service_with_room_has_no_findings() -> None:
         ("batch-limit", replace(HEALTHY, max_running=4)),
         ("step-overhead", replace(HEALTHY, host_ns=5 * MS)),
         ("token-budget", replace(HEALTHY, budget=48)),
-        ("padding", replace(HEALTHY, static=True)),
     ],
 )
 def test_the_cause_is_first_and_its_gain_near_the_truth(code: str, limits: Limits) -> None:
@@ -54,6 +53,20 @@ def test_the_cause_is_first_and_its_gain_near_the_truth(code: str, limits: Limit
     assert first.gain_ns == pytest.approx(gain_without(asked, HEALTHY), rel=0.2)
     assert first.confidence is not None
     assert first.effort is not None
+
+
+def test_padding_costs_what_batches_of_like_lengths_would_save() -> None:
+    asked, limits = fresh(CALM), replace(HEALTHY, static=True)
+    first = findings(run(asked, limits))[0]
+    even = fresh(asked)
+    for one in even:
+        one.output = round(sum(other.output for other in even) / len(even))
+    run(even, limits)
+    assert first.code == "padding"
+    assert first.gain_ns == pytest.approx(mean_latency_ns(asked) - mean_latency_ns(even), rel=0.2)
+    assert first.details["continuous_gain_ns"] == pytest.approx(
+        gain_without(asked, HEALTHY), rel=0.2
+    )
 
 
 def test_more_than_can_be_served_is_overload_and_no_batch_limit() -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.core.finding import Evidence, Finding
 from tokenpath.core.units import format_duration
 from tokenpath.explain.analyses.client_server import server_latency_ns
+from tokenpath.explain.analyses.client_tokeniser import slow_tokeniser
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.scheduler_claims import Latencies, claim
-from tokenpath.explain.latency import DELIVERY, SEND, Latency, latencies
-from tokenpath.explain.moments import Requests
-
-Int64s = NDArray[np.int64]
+from tokenpath.explain.latency import DELIVERY, SEND, UNRESOLVED, Latency, latencies
 
 EXPECTED_WAY_NS = 5_000_000
 """Time of a request to the engine, and of a token back, that is no loss worth naming: HTTP and two processes."""
-EXPECTED_TOKEN_NS = 3_000
-"""Time to tokenise a token: fast tokenisers do 0.3 to 3 million a second and thread."""
-MIN_CORRELATION = 0.3
-"""Rank correlation of the way to the engine with the prompt's length from which on the length is why."""
-MIN_REQUESTS = 20
-"""With fewer no correlation is told."""
 CLIENT_SHARE = 0.5
 """The client is why when so much of the way lies outside what the server saw."""
 
@@ -42,15 +35,25 @@ def analyse(context: Context) -> Result:
 
 
 def _findings(context: Context, ttft: Latency, decode: Latency | None) -> list[Finding]:
-    mean = float(ttft.total_ns.mean()) + (0.0 if decode is None else float(decode.total_ns.mean()))
+    # Requests that no other source knows, or on clocks of their own, say nothing of the way.
+    resolved = ttft.parts_ns[:, UNRESOLVED] == 0
+    if not resolved.any():
+        return []
+    ttft = _some(ttft, resolved)
+    if decode is not None:
+        joined = set(ttft.request_id)
+        decode = _some(decode, np.array([one in joined for one in decode.request_id]))
+    mean = float(ttft.total_ns.mean())
+    if decode is not None and len(decode):
+        mean += float(decode.total_ns.mean())
     of = Latencies(mean, len(ttft), context.status)
     send = ttft.parts_ns[:, SEND].astype(np.float64)
     # The last token's way: that of the first and what it grew by.
     back = float(ttft.parts_ns[:, DELIVERY].mean())
-    if decode is not None:
+    if decode is not None and len(decode):
         back += float(decode.parts_ns[:, DELIVERY].mean())
     findings = []
-    tokeniser = _tokeniser(context.capture, of, ttft, send)
+    tokeniser = slow_tokeniser(context.capture, of, ttft)
     if tokeniser is not None:
         findings.append(tokeniser)
     forth = 0.0 if tokeniser is not None else max(float(send.mean()) - EXPECTED_WAY_NS, 0.0)
@@ -69,34 +72,14 @@ def _findings(context: Context, ttft: Latency, decode: Latency | None) -> list[F
     return findings
 
 
-def _tokeniser(
-    capture: Capture, of: Latencies, ttft: Latency, send: NDArray[np.float64]
-) -> Finding | None:
-    prompt = _prompt_tokens(capture, ttft)
-    known = prompt > 0
-    if known.sum() < MIN_REQUESTS or np.ptp(prompt[known]) == 0:
-        return None
-    x, y = prompt[known].astype(np.float64), send[known]
-    correlation = float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]) if np.ptp(y) else 0.0
-    slope = max(float(np.cov(x, y)[0, 1] / np.var(x, ddof=1)), 0.0)
-    base = float(np.percentile(y - slope * x, 10))
-    gain = float(y.mean()) - max(base, 0.0) - EXPECTED_TOKEN_NS * float(x.mean())
-    if correlation < max(MIN_CORRELATION, 2.6 / np.sqrt(len(x))) or not of.is_worth(gain):
-        return None
-    # What a queue before the tokeniser adds goes with it: only the way of an empty prompt stays.
-    return claim(
-        of,
-        "slow-tokeniser",
-        f"prompts take {format_duration(round(float(y.mean())))} from client to engine, and the longer the more: "
-        f"{format_duration(round(slope))} a prompt token",
-        gain,
-        fix="a fast tokeniser, more API server processes or tokeniser threads, token ids instead of text",
-        falsifier="prompts sent as token ids take as long",
-        evidence=(
-            Evidence("request", (), int(known.sum()), "queued_ns - arrival_ns over prompt_tokens"),
-        ),
-        details={"ns_per_token": round(slope), "rank_correlation": correlation},
-        confidence=0.5 + correlation / 2,
+def _some(latency: Latency, rows: NDArray[np.bool_]) -> Latency:
+    at = np.flatnonzero(rows)
+    return replace(
+        latency,
+        request_id=[latency.request_id[one] for one in at.tolist()],
+        total_ns=latency.total_ns[at],
+        parts_ns=latency.parts_ns[at],
+        num_output_tokens=latency.num_output_tokens[at],
     )
 
 
@@ -129,21 +112,3 @@ def _delivery(of: Latencies, ttft: Latency, forth: float, back: float, *, known:
         details={"send_excess_ns": round(forth), "delivery_excess_ns": round(back)},
         confidence=0.8 if known else 0.6,
     )
-
-
-def _prompt_tokens(capture: Capture, ttft: Latency) -> Int64s:
-    requests = Requests(capture)
-    codes, _ = capture.codes("request", "request_id")
-    tokens = np.full(len(requests.ids), NO_ID, np.int64)
-    np.maximum.at(tokens, codes, capture.int64("request", "prompt_tokens", NO_ID))
-    number_of = {name: number for number, name in enumerate(requests.ids)}
-    result: Int64s = tokens[[number_of[name] for name in ttft.request_id]]
-    return result
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks with ties at their mean."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    result: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
-    return result

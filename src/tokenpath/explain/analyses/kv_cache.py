@@ -12,7 +12,9 @@ from tokenpath.core.units import format_duration, format_percent
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.kv_cache_prefix import (
     Prefix,
+    avoidable_misses,
     evicted_tokens,
+    inferred_prefix,
     shared_prefix,
     uses_tier,
 )
@@ -29,6 +31,8 @@ MAX_ERROR = 0.5
 """A model of the queue that is further off says nothing."""
 LOW_HITS = 0.5
 """Hits over what is shared below which prefixes miss."""
+WORKING_CACHE = 0.1
+"""From so many requests with a hit on, prefixes are found where they are: who finds none came too late."""
 MIN_CORRELATION = 0.4
 """Rank correlation of waiting with cached tokens from which on loading them is why, though no source says so."""
 
@@ -137,16 +141,35 @@ def _prefix(
             details={**details, "evicted_tokens": lost},
             confidence=0.9,
         )  # fmt: skip
+    is_stated = prefix is not None
+    prefix = prefix or inferred_prefix(service)
     if prefix is None:
         return None
     shared = np.minimum(prefix.tokens, model.prompt + model.cached - 1)
-    missed = np.maximum(shared - model.cached, 0)
-    # The first with a prefix computes it for the others.
-    missed[: prefix.num_prefixes] = 0
-    if missed.sum() <= (1 - LOW_HITS) * shared.sum():
+    missed = avoidable_misses(shared, model.cached, prefix.num_prefixes)
+    hit_share = float((2 * model.cached >= shared).mean())
+    details |= {"shared_tokens": prefix.tokens, "stated_by": prefix.stated_by}
+    working_set = prefix.num_prefixes * prefix.tokens
+    busy = float(service.kv_used.mean() / service.kv_total) if service.kv_total else 0.0
+    if hit_share >= WORKING_CACHE and service.kv_tokens is not None:
+        room = (1 - busy) * service.kv_tokens
+        gain = model.gain_ns(_more_cached(model, missed))
+        return None if working_set <= room or not of.is_worth(gain) else claim(
+            of,
+            "prefix-evicted",
+            f"{prefix.num_prefixes:,} prefixes of {prefix.tokens:,} tokens ({prefix.stated_by}) do not fit into the "
+            f"{room:,.0f} tokens of KV that running requests leave: {int((missed > 0).sum()):,} of "
+            f"{len(missed):,} requests compute again what had been there",
+            gain,
+            fix="more KV blocks or a host tier for them; route requests of one prefix to one engine",
+            falsifier="with twice the KV blocks as many requests find no prefix",
+            evidence=evidence,
+            details={**details, "working_set_tokens": working_set, "room_tokens": round(room)},
+            confidence=0.85 if is_stated else 0.6,
+        )  # fmt: skip
+    if not is_stated or missed.sum() <= (1 - LOW_HITS) * shared.sum():
         return None
     gain = model.gain_ns(_more_cached(model, missed))
-    details |= {"shared_tokens": prefix.tokens, "stated_by": prefix.stated_by}
     return None if not of.is_worth(gain) else claim(
         of,
         "prefix-miss",

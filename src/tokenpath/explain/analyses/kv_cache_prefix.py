@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenpath.capture.capture import Capture
+from tokenpath.capture.intervals import Int64s
+from tokenpath.explain.analyses.scheduler_service import Service
 
 _PREFIX = re.compile(
     r"(?:^|[._-])prefix[._-]?(?:len|length|tokens)$|shared[._-]prefix(?:[._-](?:len|tokens))?$|prefix_repetition_prefix_len$|system_prompt_len$",
@@ -18,6 +20,8 @@ _TIER = re.compile(
     r"kv_connector|kv_transfer_config|kv_offload|cpu_offload_gb|lmcache|hicache|mooncake|nixl",
     re.IGNORECASE,
 )
+MIN_HITS = 10
+"""With fewer hits before the cache is full nothing is said of how many prefixes there are."""
 _OFF = frozenset({"", "none", "null", "false", "0", "0.0", "{}"})
 _OUTSIDE = re.compile(
     r'"(?:source|cache_source|cache_tier|medium)": ?"(?:host|cpu|disk|storage|p2p|external\w*)"',
@@ -51,6 +55,63 @@ def shared_prefix(capture: Capture) -> Prefix | None:
     longest = max(found, key=lambda name: numbers[name])
     several = [numbers[name] for name in numbers if _NUM_PREFIXES.search(name.replace("-", "_"))]
     return Prefix(numbers[longest], max(several, default=1), longest)
+
+
+def avoidable_misses(shared: Int64s, cached: Int64s, num_prefixes: int) -> Int64s:
+    """Tokens that each request, in order of arrival, would have found had everything shared been kept.
+
+    The first request of each prefix computes it for the others. Which one a request has is not stated: of n equally
+    likely prefixes the first i requests meet n (1 - (1 - 1/n)^i), and so many misses are nobody's fault.
+    """
+    missed = np.maximum(shared - cached, 0)
+    missed[2 * cached >= shared] = 0
+    met = num_prefixes * (1 - (1 - 1 / num_prefixes) ** np.arange(1, len(missed) + 1))
+    first = 0
+    for at in np.flatnonzero(missed).tolist():
+        if first < round(met[at]):
+            missed[at] = 0
+            first += 1
+    result: Int64s = missed
+    return result
+
+
+def inferred_prefix(service: Service) -> Prefix | None:
+    """Shared prefixes from what requests found: their length, and how many there are; None where too little shows.
+
+    Hits of most requests have the same length. Until as many tokens were computed as the KV cache holds nothing can
+    have been evicted: of n equally likely prefixes m requests meet n (1 - (1 - 1/n)^m) by then, each a miss, and n
+    solves that. Requests that share nothing look like ever new prefixes; so misses must thin out as they then would.
+    """
+    if service.kv_tokens is None:
+        return None
+    order = np.argsort(service.started, kind="stable")
+    cached, prompt = service.cached[order], service.prompt[order]
+    lengths, counts = np.unique(cached[cached > 0], return_counts=True)
+    if len(lengths) == 0 or counts.max() < max(MIN_HITS, 0.5 * counts.sum()):
+        return None
+    length = int(lengths[counts.argmax()])
+    can = prompt > length
+    computed = np.cumsum((prompt - cached + service.output[order])[can])
+    window = cached[can][computed <= service.kv_tokens] >= length
+    half = len(window) // 2
+    num_met = int((~window).sum())
+    if int(window.sum()) < MIN_HITS or num_met < 2:
+        return None
+    low, high = float(num_met), 1e6
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _met(middle, len(window)) < num_met:
+            low = middle
+        else:
+            high = middle
+    expected = num_met - _met(low, half)
+    if abs(float((~window[half:]).sum()) - expected) > 2 * np.sqrt(expected + 1):
+        return None
+    return Prefix(length, round(low), "found by most requests with a hit")
+
+
+def _met(num_prefixes: float, num_requests: int) -> float:
+    return num_prefixes * (1 - (1 - 1 / num_prefixes) ** num_requests)
 
 
 def evicted_tokens(capture: Capture) -> int:

@@ -30,6 +30,8 @@ without end, as they do in the model there, are more than any engine has."""
 USUAL_HOST_NS = 1_000_000
 """Time between the forward passes of two steps that is no loss worth naming: vLLM's processes hand over in about
 1 ms where scheduling is synchronous."""
+HOST_NS_PER_REQUEST = 10_000
+"""What scheduling and output processing of one more request in a step may take beside that: in Python 3 to 10 us."""
 ATTAINABLE_HOST_NS = 500_000
 """What is left of it with asynchronous scheduling."""
 MIN_LIMITED = 0.5
@@ -190,7 +192,9 @@ def _token_budget(service: Service, model: Model, of: Latencies) -> Finding | No
 def _interference(service: Service, model: Model, of: Latencies) -> Finding | None:
     tokens = service.prompt - service.cached
     usual = float(np.median(tokens))
+    # Who misses a prefix that others find has more to compute, but no long prompt.
     long = tokens > LONG_PROMPT * usual
+    long &= service.prompt > LONG_PROMPT * float(np.median(service.prompt))
     decodes = service.decode_requests > 0
     alone, mixed = (
         decodes & (service.prefill_tokens == 0),
@@ -247,8 +251,9 @@ def _overhead(service: Service, model: Model, of: Latencies) -> Finding | None:
         return None
     # A stall or two are not what every step costs.
     usual = float(np.median(service.host_ns[used]))
-    excess = usual - ATTAINABLE_HOST_NS
-    if usual <= USUAL_HOST_NS:
+    members = HOST_NS_PER_REQUEST * float(np.median(service.step_requests[used]))
+    excess = usual - ATTAINABLE_HOST_NS - members
+    if usual <= USUAL_HOST_NS + members:
         return None
     cost = model.cost.copy()
     cost[0] = max(cost[0] - excess, 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenpath.core.finding import Evidence, Finding, Kind, Status
 
-MIN_GAIN_SHARE = 0.03
+MIN_GAIN_SHARE = 0.02
 """A fix that brings less of the mean latency (queued to last token) is not worth a finding."""
 
 
