@@ -63,3 +63,26 @@ def test_without_a_step_with_shapes_nothing_is_known(tmp_path: Path) -> None:
     assert costs(report, "slow-kernel") == []
     (row,) = columns(report, "utilisation")
     assert (row["mfu_share"], row["known_share"]) == (None, 0.0)
+
+
+def replayed(norm_us: float, silu_us: float) -> Run:
+    """Graph replays of 128 requests without shapes; only the output head outside of the graph has them."""
+    run = Run()
+    for _ in range(8):
+        run.step(decode(128))
+        for _ in range(LAYERS):
+            run.kernel(f"{GEMM}_d", 60.0)
+            fused = "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0"
+            run.kernel(fused, norm_us, grid=[128, 1, 1], block=[512, 1, 1])
+            pointwise = "triton_poi_fused_mul_silu_1"
+            run.kernel(pointwise, silu_us, grid=[1792, 1, 1], block=[128, 1, 1])
+        run.kernel(GEMM, 700.0, op="aten::mm", dims=[[128, HIDDEN], [HIDDEN, 128256]])
+    return run
+
+
+def test_streaming_kernels_of_a_graph_by_their_grids(tmp_path: Path) -> None:
+    """At most 4 x 128 x 4,096 x 2 bytes of a norm; 1,792 blocks of 1,024 elements of 4 tensors."""
+    assert costs(report_of(replayed(5.5, 8.0), tmp_path), "slow-kernel") == []
+    for times, family in (((30.0, 8.0), "norm"), ((5.5, 40.0), "elementwise")):
+        (finding,) = costs(report_of(replayed(*times), tmp_path), "slow-kernel")
+        assert finding.place["family"] == family

@@ -24,6 +24,7 @@ MEMORY = {
     "gemm": 0.60, "moe": 0.45, "convolution": 0.50, "attention": 0.55,
     "elementwise": 0.65, "norm": 0.50, "softmax": 0.50, "quantize": 0.50,
     "reduce": 0.45, "copy": 0.45, "index": 0.40, "pooling": 0.40, "random": 0.40,
+    "kv_cache": 0.40,
 }  # fmt: skip
 """Attainable share of the memory rate."""
 SLOW_RATIO = 1.6

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tokenpath.capture.capture import NO_ID, Capture
 from tokenpath.core.costs import Cost, matmul
 from tokenpath.explain.analyses.kernel_roofline_costs import Costs
+from tokenpath.explain.analyses.kernel_roofline_rows import infer_rows
 from tokenpath.explain.analyses.kernel_roofline_shapes import MATMUL, STREAMING, OpCost
 
 Int64s = NDArray[np.int64]
@@ -31,11 +32,13 @@ MAX_PERIOD = 64
 
 
 def infer_costs(capture: Capture, costs: Costs, grid: Int64s, block: Int64s) -> None:
-    """Add costs to kernels that have none; nothing where no kernel of the capture has shapes."""
+    """Add costs to kernels that have none, where something in the capture tells them."""
     if (costs.index >= 0).any() and (costs.index < 0).any():
         _by_blocks(capture, costs, grid, block)
         if capture.num_rows("step"):
             _by_layers(capture, costs)
+    if (costs.index < 0).any():
+        infer_rows(capture, costs, grid, block)
 
 
 def _by_blocks(capture: Capture, costs: Costs, grid: Int64s, block: Int64s) -> None:
