@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tokenpath.api import explain
 from tokenpath.cli.main import main
 from tokenpath.core.errors import UsageError
 from tokenpath.core.finding import Finding, Kind, Status
+from tokenpath.explain import gains
 from tokenpath.explain.analyses.contract import Options
 from tokenpath.explain.gains import with_gain
 from tokenpath.explain.ranking import ranked, score
@@ -146,3 +148,14 @@ def test_the_critical_path_stands_in_the_report(tmp_path: Path) -> None:
     rows = cells(report, "critical_path")
     assert rows[0]["part"] == "host"
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+def test_a_fix_brings_no_more_than_its_claim_is_left_with() -> None:
+    left = Finding(
+        code="straggler", sentence="", kind=Kind.COST, value=None, unit=None, duration_ns=40, share=None,
+        gain_ns=30, gain_method="estimated", status=Status.MEASURED,
+    )  # fmt: skip
+    assert gains._most(left, 4) is None
+    assert gains._most(replace(left, details={"explained_by_others_ns": 10}), 4) == 30
+    # Idle time of one of four devices holds all four up at most.
+    assert gains._most(replace(left, code="launch-bound"), 4) == 160

@@ -84,6 +84,16 @@ class Gains:
     """Why nothing was replayed, where that matters."""
 
 
+def _most(finding: Finding, num_devices: int) -> int | None:
+    """What a fix brings at most, whatever its change brings; None for no limit."""
+    is_shared = finding.code == "straggler" and "explained_by_others_ns" in finding.details
+    if finding.code in _CAPPED or is_shared:
+        return finding.gain_ns
+    # The change shortens launches that closer findings explain as well. Idle time of one device that others wait
+    # for counts once for each.
+    return (finding.duration_ns or 0) * num_devices if finding.code == "launch-bound" else None
+
+
 def key_of(finding: Finding) -> FindingKey:
     """By what a proposal is matched to its finding, whatever `settle` has taken off it."""
     return finding.code, finding.scope, tuple(sorted(finding.place.items()))
@@ -118,7 +128,7 @@ def replayed_gains(
             continue
         what_if = make(scene)
         alone = replay.what_if(what_if)
-        most = finding.gain_ns if finding.code in _CAPPED else None
+        most = _most(finding, len(analysis.devices))
         if alone.gain_ns < MIN_KEPT * (finding.duration_ns or 0) and finding.code in _OTHERWISE:
             what_if = _OTHERWISE[finding.code](scene)
             alone, most = replay.what_if(what_if), finding.gain_ns

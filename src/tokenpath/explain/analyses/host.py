@@ -31,6 +31,9 @@ MIN_FUNCTION = 0.4
 MIN_CALL_NS = 200_000
 """... and takes so long at the median of its gaps: shorter ones are the usual cost of launching."""
 
+ONE_RANK = 0.8
+"""From this share of a cause's time on one rank, the others wait for that rank because of it."""
+
 
 def analyse(context: Context) -> Result:
     """Split the time for which the host was late; each finding takes its time off the general claim."""
@@ -238,6 +241,17 @@ def _without_line(label: str) -> str:
     return re.sub(r"\(\d+\): ", ": ", label)
 
 
+def _held_up(
+    context: Context, late: LateTime, rows: NDArray[np.int64], spent: NDArray[np.int64]
+) -> dict[str, int]:
+    """What all ranks lose by a host that is late on one: who is late is said by `straggler`, why is said here."""
+    source = context.capture.ids("thread", "source_id")[late.thread[rows]]
+    by_source = np.bincount(source, spent)
+    if len(context.analysis.devices) < 2 or by_source.max() < ONE_RANK * spent.sum():
+        return {}
+    return {"straggler": int(by_source.max()) * len(context.analysis.devices)}
+
+
 def finding_of(
     context: Context,
     late: LateTime,
@@ -280,7 +294,7 @@ def finding_of(
         fix=fix,
         details={"num_gaps": len(rows), "p50_ns": int(np.median(spent))},
         place={"thread": late.thread_name(main), **place},
-        part_of_ns=late.part_of_ns(rows, spent),
+        part_of_ns={**late.part_of_ns(rows, spent), **_held_up(context, late, rows, spent)},
         confidence=confidence,
         effort=effort,
     )
