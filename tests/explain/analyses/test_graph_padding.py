@@ -37,6 +37,19 @@ def test_rows_without_a_request_cost_time(label: str, grid: int | None, tmp_path
     assert finding.effort == "setting"
 
 
+def test_cache_writes_of_the_real_batch_do_not_hide_the_padding(tmp_path: Path) -> None:
+    """Piecewise graphs: attention and cache writes run beside them, unpadded."""
+    run = Run()
+    for _ in range(10):
+        run.step(vllm(32))
+        for _ in range(6):
+            run.kernel(NORM, 12.0, grid=[128, 1, 1])
+            run.kernel("void vllm::reshape_and_cache_flash_kernel<bf16>", 6.0, grid=[32, 1, 1])
+    (finding,) = costs(report_of(run, tmp_path), "graph-padding")
+    assert finding.value == 4.0
+    assert finding.duration_ns == pytest.approx(10 * 6 * 10_000 * 0.75, rel=0.01)
+
+
 def test_large_products_shrink_as_well(tmp_path: Path) -> None:
     run = steps("decode[bs=128/1024 tok=128]", None, gemm_us=200.0)
     (finding,) = costs(report_of(run, tmp_path), "graph-padding")

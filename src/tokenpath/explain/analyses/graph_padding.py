@@ -42,8 +42,11 @@ RIDGE_TOKENS = 256
 START_NS = 2_000
 """What a kernel takes whatever its batch."""
 
+_JOINS = re.compile(r"combine|merge_attn", re.IGNORECASE)
+"""Kernels that join the parts of split attention: they run for every row, whether or not it has a request."""
 _STATED = re.compile(r"bs=(\d{1,9})/(\d{1,9})", re.ASCII)
-_PER_TOKEN = frozenset({"norm", "elementwise", "kv_cache", "quantize"})
+_PER_TOKEN = frozenset({"norm", "elementwise", "quantize"})
+"""Families with a block a token. Cache writes are not among them: beside piecewise graphs they run for the real batch."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,10 @@ def _shrunk(capture: Capture, work: DeviceWork, batches: Batches) -> tuple[Int64
     share = np.where(
         product, np.maximum(target, ridge) / np.maximum(padded, ridge), target / padded
     )
-    share[np.isin(names, sorted(ATTENTION))] = 1.0
+    codes, kernels = capture.codes("kernel", "name")
+    joins = np.array([_JOINS.search(name) is not None for name in kernels] or [False])
+    skips = np.isin(names, sorted(ATTENTION | {"kv_cache"}))
+    share[skips & ~joins[codes[work.row[chosen]]]] = 1.0
     fixed = np.minimum(duration, START_NS)
     new = (fixed + (duration - fixed) * share).astype(np.int64)
     return work.row[chosen].astype(np.int64), duration, new
