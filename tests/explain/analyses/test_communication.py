@@ -76,6 +76,16 @@ def test_a_slow_link_is_found_and_measured() -> None:
     assert claims["exposed-communication"].gain_ns == 0
 
 
+def test_transfers_of_unknown_size_share_a_slow_link() -> None:
+    rows = tensor_parallel(4.0, (4 << 20, 16 << 20))
+    for row in rows.collective[40:]:
+        row["payload_bytes"] = None
+    slow = found(report(rows, hardware=H100))["slow-link"]
+    all_known = 2 * 20 * 3 * (healthy_ns(4 << 20) + healthy_ns(16 << 20))
+    # Of each transfer's fixed part nothing is claimed, so it is a little less.
+    assert 0.85 * all_known < (slow.gain_ns or 0) < all_known
+
+
 def test_small_reductions_say_nothing_about_the_link() -> None:
     assert "slow-link" not in found(report(tensor_parallel(4.0, (8 << 10,)), hardware=H100))
 
@@ -132,6 +142,17 @@ def test_many_small_messages_in_a_row() -> None:
     small = claims["small-messages"]
     saved = 2 * 6 * (32 * healthy_ns((4 << 20) // 32) - healthy_ns(4 << 20))
     assert small.gain_ns == pytest.approx(saved, rel=0.15)
+
+
+def test_pairs_of_messages_are_no_run() -> None:
+    assert "small-messages" not in found(report(messages(2, 256 << 10), hardware=H100))
+
+
+def test_three_in_a_row_for_one_of_unknown_size() -> None:
+    rows = messages(3, 96 << 10)
+    for row in rows.collective:
+        row["payload_bytes"] = None
+    assert "small-messages" in found(report(rows, hardware=H100))
 
 
 def test_messages_that_compute_separates_cannot_be_merged() -> None:

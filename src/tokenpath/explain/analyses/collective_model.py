@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpath.capture.intervals import Int64s
 from tokenpath.core.costs import CollectiveOp, collective_ns
 from tokenpath.core.hardware import load_catalogue
 
@@ -100,6 +104,13 @@ def _fastest(
         # transfers below 100 MiB gain nothing by it.
         times.append(2 * link.latency_ns + buffer_bytes / rate * 1e9)
     return link.fixed_ns + min(times)
+
+
+def typical_fixed_ns(num_ranks: Int64s) -> NDArray[np.float64]:
+    """The part of a typical collective that does not depend on its size: the start, and the hops up and down a tree."""
+    hops = 2 * np.log2(np.maximum(num_ranks, 1))
+    result: NDArray[np.float64] = _TYPICAL.fixed_ns + hops * _TYPICAL.latency_ns
+    return result
 
 
 def one_shot_ns(buffer_bytes: int, num_ranks: int, bytes_per_s: float) -> float:

@@ -12,7 +12,7 @@ from tokenpath.core.costs import COLLECTIVE_OPS, bus_factor
 from tokenpath.core.finding import Evidence, Finding, Kind
 from tokenpath.core.report import Cell, ShownTable, TableColumn, Unit
 from tokenpath.core.units import format_duration, format_percent
-from tokenpath.explain.analyses.collective_model import OPS, one_shot_ns
+from tokenpath.explain.analyses.collective_model import OPS, one_shot_ns, typical_fixed_ns
 from tokenpath.explain.analyses.communication_calls import (
     UNKNOWN,
     Calls,
@@ -98,10 +98,14 @@ def _slow_link(context: Context, calls: Calls, judged: Judged) -> Proposal | Non
     mine = np.flatnonzero(slow)
     share_exposed = calls.exposed_ns[mine] / np.maximum(calls.length_ns[mine], 1)
     excess = time[mine] - judged.typical_ns[mine]
-    lost = int((excess * share_exposed).sum())
+    sized = int((excess * share_exposed).sum())
     least = int((np.maximum(time[mine] - judged.high_ns[mine], 0) * share_exposed).sum())
-    most = int(((time[mine] - judged.low_ns[mine]) * share_exposed).sum())
     factor = float(time[mine].sum() / judged.typical_ns[mine].sum())
+    others, more = _unsized(calls, factor)
+    share_others = calls.exposed_ns[others] / np.maximum(calls.length_ns[others], 1)
+    unsized = int((more * share_others).sum())
+    lost = sized + unsized
+    most = int(((time[mine] - judged.low_ns[mine]) * share_exposed).sum()) + unsized
     wall = context.analysis.wall_ns
     peak = judged.peaks[0]
     reached = float(judged.wire_ns[mine].sum() / time[mine].sum())
@@ -131,6 +135,8 @@ def _slow_link(context: Context, calls: Calls, judged: Judged) -> Proposal | Non
         ),
         details={
             "num_slow": len(mine),
+            "num_of_unknown_size": len(others),
+            "excess_of_unknown_size_ns": unsized,
             "times_expected": factor,
             "share_of_link": reached,
             "link": peak.name,
@@ -141,6 +147,7 @@ def _slow_link(context: Context, calls: Calls, judged: Judged) -> Proposal | Non
         effort="hardware",
     )
     # Of a matched collective replay scales the transfer, of another one all that its kernel took.
+    mine, excess = np.concatenate((mine, others)), np.concatenate((excess, more))
     measured = np.where(calls.match[mine] == UNKNOWN, calls.length_ns[mine], time[mine])
     shorter = np.maximum(measured - np.maximum(excess, 0).astype(np.int64), 0)
     return Proposal(
@@ -149,6 +156,19 @@ def _slow_link(context: Context, calls: Calls, judged: Judged) -> Proposal | Non
             "collectives at the link's usual rate", calls.kernel[mine], measured, shorter
         ),
     )
+
+
+def _unsized(calls: Calls, factor: float) -> tuple[Int64s, NDArray[np.float64]]:
+    """Transfers of unknown size (inside device graphs nothing is said of them), and what each lost on that link.
+
+    What depends on their size is as much slower as for those of known size; the fixed part and the hops are not.
+    """
+    is_op = np.array([op in OPS for op in calls.ops])[calls.op]
+    rows = np.flatnonzero(
+        is_op & (calls.buffer_bytes == UNKNOWN) & (calls.group_size > 1) & is_transfer(calls)
+    )
+    by_size = np.maximum(calls.transfer_ns[rows] - typical_fixed_ns(calls.group_size[rows]), 0.0)
+    return rows, by_size * (1 - 1 / factor)
 
 
 def is_transfer(calls: Calls) -> NDArray[np.bool_]:

@@ -14,16 +14,25 @@ from tokenpath.explain.analysis import Analysis
 from tokenpath.explain.work import COMMUNICATION
 from tokenpath.replay.change import KernelChange, WhatIf
 
-MERGEABLE = ("allreduce", "reduce_scatter", "allgather", "broadcast", "reduce")
-"""Operations of which several can be one, given their data is there."""
-MIN_RUN = 4
+MERGEABLE = (
+    "allreduce",
+    "reduce_scatter",
+    "allgather",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "sendrecv",
+)
+"""Operations of which several can be one, given their data is there; sends and receives in one group call are one
+kernel (NCCL, "Group Calls")."""
+MIN_RUN = 3
 """Shorter runs of collectives are not worth merging."""
 LATENCY_SHARE = 0.3
 """A message is small when at least this share of its time does not depend on its size."""
 _MAX_GAP = 5.0
 """A run ends where nothing follows for this many times a message's duration."""
 _FLOOR_NS = 25_000
-_MIN_UNSIZED_RUN = 8
+_MIN_UNSIZED_RUN = 3
 _MAX_ROWS = 5
 
 
