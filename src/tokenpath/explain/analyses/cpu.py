@@ -6,6 +6,7 @@ from tokenpath.core.finding import Kind
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.cpu_functions import functions, sampling
 from tokenpath.explain.analyses.cpu_named import named
+from tokenpath.explain.analyses.cpu_operators import operators
 from tokenpath.explain.analyses.cpu_pauses import pauses
 from tokenpath.explain.analyses.cpu_view import MIN_SHARE, Host, sides
 
@@ -19,7 +20,7 @@ def analyse(context: Context) -> Result:
     if not host.wall_ns:
         return Result()
     # Each takes its time out of what the next ones look at: the closest cause first.
-    findings = [*named(host), *sampling(host), *pauses(host), *functions(host)]
+    findings = [*named(host), *sampling(host), *pauses(host), *functions(host), *operators(host)]
     return Result(
         [
             f
