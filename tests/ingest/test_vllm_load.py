@@ -27,6 +27,14 @@ def test_the_list_of_runs_places_the_files_and_describes_the_load(tmp_path: Path
     ]
 
 
+def test_what_most_requests_share_is_a_setting(tmp_path: Path) -> None:
+    path = tmp_path / "a.requests.csv"
+    lines = ["req,group,shared_prefix,arrival_us", "a,1,96,1", "b,2,96,2", "c,1,96,3", "d,,0,4"]
+    path.write_text("\n".join(lines) + "\n")
+    found = dict(rows(VllmLoadReader().read([path], Options()), "setting", "name", "value"))
+    assert found == {"load.shared_prefix_tokens": "96", "load.num_groups": "2"}
+
+
 def test_numbers_that_are_none_are_null(tmp_path: Path) -> None:
     path = tmp_path / "a.requests.csv"
     path.write_text(HEADER + "\na,1,1,-5,x,1e3,,9999999999999999,,,,,,,,,,,,,nottrace\n")

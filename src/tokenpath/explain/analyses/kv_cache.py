@@ -50,7 +50,7 @@ def analyse(context: Context) -> Result:
         error = abs(model.error())
         share = len(service.arrival) / num_requests
         of = Latencies(model.measured_ns, num_requests, context.status, error, share)
-        made = [_load_wait(context, service, of)]
+        made = [_load_wait(context, service, model, of)]
         if error <= MAX_ERROR:
             made += [_preemption(service, model, of), _prefix(context, service, model, prefix, of)]
         findings += [finding for finding in made if finding is not None]
@@ -189,9 +189,13 @@ def _more_cached(model: Model, more: Int64s) -> Model:
     return replace(model, prompt=model.prompt - more, cached=model.cached + more)
 
 
-def _load_wait(context: Context, service: Service, of: Latencies) -> Finding | None:
+def _load_wait(context: Context, service: Service, model: Model, of: Latencies) -> Finding | None:
     excess = _waited_with_room(service)
-    gain = float(excess.mean()) if len(excess) else 0.0
+    waited = float(excess.mean()) if len(excess) else 0.0
+    # Who need not wait meets fuller steps: what the others' waiting had spared them is no gain.
+    order = np.argsort(service.arrival, kind="stable")
+    late = model.moved(excess[order].astype(np.float64))
+    gain = min(waited, waited - (model.mean_latency_ns() - late.mean_latency_ns()))
     if not of.is_worth(gain):
         return None
     is_stated = uses_tier(context.capture)
@@ -207,7 +211,7 @@ def _load_wait(context: Context, service: Service, of: Latencies) -> Finding | N
     return claim(
         of,
         "kv-load-wait",
-        f"requests wait {format_duration(round(gain))} each though the engine has room for them, the longer the more "
+        f"requests wait {format_duration(round(waited))} each though the engine has room for them, the longer the more "
         f"of their prompt comes from a cache: {speed:,.0f} tokens of KV a second",
         gain,
         fix="a faster tier or link; load behind the computation; compute short prefixes again instead",
@@ -221,12 +225,12 @@ def _load_wait(context: Context, service: Service, of: Latencies) -> Finding | N
             ),
         ),
         details={
-            "mean_wait_ns": round(gain),
+            "mean_wait_ns": round(waited),
             "rank_correlation": correlation,
             "tokens_per_s": speed,
             "is_tier_stated": is_stated,
         },
-        part_of_ns={"queue-wait": gain},
+        part_of_ns={"queue-wait": waited},
         confidence=0.9 if is_stated else 0.6 + correlation / 4,
     )
 

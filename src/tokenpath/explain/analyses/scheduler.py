@@ -38,6 +38,8 @@ MIN_LIMITED = 0.5
 """A limit is why requests wait when it held them back for this share of the waiting."""
 MIN_CHUNKS = 2.5
 """From so many steps a prompt on, at the median over long prompts, prompts are cut in many."""
+WIDE_BUDGET = 8192
+"""Tokens a step that are no limit: vLLM's own choice for large devices."""
 LONG_PROMPT = 6.0
 """A prompt is long when it is so many times the median one ..."""
 MIN_STRETCH = 3.0
@@ -97,7 +99,10 @@ def _evidence(query: str, num_rows: int) -> tuple[Evidence, ...]:
 
 def _overload(service: Service, model: Model, waits: Waits, of: Latencies) -> Finding | None:
     # Where KV alone is why the load is too high, that is the claim of kv_cache.
-    without_limits = replace(model, kv_tokens=UNLIMITED, max_running=UNLIMITED).load()
+    # So is a budget that cuts prompts into steps of their own.
+    without_limits = replace(
+        model, kv_tokens=UNLIMITED, max_running=UNLIMITED, budget=max(model.budget, WIDE_BUDGET)
+    ).load()
     load = model.load()
     if without_limits < OVERLOAD or load < 1 or not waits.is_growing:
         return None
@@ -168,7 +173,7 @@ def _token_budget(service: Service, model: Model, of: Latencies) -> Finding | No
     chunks = int(np.median(cut)) if len(cut) else 0
     if chunks < MIN_CHUNKS or len(cut) < 0.1 * len(tokens):
         return None
-    wider = max(8192, 2 * int(tokens.max()))
+    wider = max(WIDE_BUDGET, 2 * int(tokens.max()))
     gain = model.gain_ns(replace(model, budget=wider))
     if not of.is_worth(gain):
         return None

@@ -94,6 +94,15 @@ class Model:
         mine = self.mean_latency_ns()
         return (mine - changed.mean_latency_ns()) * self.measured_ns / mine if mine > 0 else 0.0
 
+    def moved(self, by_ns: Float64s) -> Model:
+        """The same requests, each so much later."""
+        arrival = self.arrival + np.rint(by_ns).astype(np.int64)
+        order = np.argsort(arrival, kind="stable")
+        return replace(
+            self, arrival=arrival[order] - arrival.min(), prompt=self.prompt[order],
+            cached=self.cached[order], output=self.output[order],
+        )  # fmt: skip
+
     def error(self) -> float:
         """Modelled over measured mean latency, minus 1."""
         return self.mean_latency_ns() / self.measured_ns - 1 if self.measured_ns else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ def _read_requests(
 ) -> None:
     names = _split(header)
     rows: list[dict[str, Any]] = []
+    shared: Counter[int] = Counter()
+    groups: set[str] = set()
     for offset, line in rest:
         builder.num_events += 1
         values = _split(line)
@@ -112,6 +115,9 @@ def _read_requests(
             builder.losses.add("damaged record", offset=offset)
             continue
         rows.append(_request(builder, text, row, t0_ns))
+        if prefix := _whole(row.get("shared_prefix")):
+            shared[prefix] += 1
+            groups.add(row.get("group", ""))
         if len(rows) >= _BATCH:
             builder.add_rows("request", rows)
             rows.clear()
@@ -119,6 +125,10 @@ def _read_requests(
             # They are there for people; the step log has them, of the observer who knows.
             builder.losses.add("times of the engine", lost=False, dropped=False, offset=offset)
     builder.add_rows("request", rows)
+    if shared and 2 * max(shared.values()) > builder.num_events:
+        # Turns of a conversation share more each time: no one length would be true of them.
+        builder.setting("load.shared_prefix_tokens", str(shared.most_common(1)[0][0]))
+        builder.setting("load.num_groups", str(len(groups)))
 
 
 def _request(builder: CaptureBuilder, text: str, row: dict[str, str], t0_ns: int) -> dict[str, Any]:
