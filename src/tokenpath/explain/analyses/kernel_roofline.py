@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from tokenpath.core.units import format_percent
 from tokenpath.explain.analyses.attention_stalls import judge_attention
 from tokenpath.explain.analyses.contract import Context, Result
 from tokenpath.explain.analyses.kernel_roofline_attainable import (
+    STREAM_SMS,
     expected_ns,
     is_slow,
     limiter,
@@ -40,7 +42,7 @@ MIN_PEERS = 3
 MAX_LARGE_BLOCKS = 2
 """Resident blocks of a multiprocessor up to which a round is all of them."""
 MIN_TAIL_TOKENS = 512
-"""Tokens of the step from which on a product of unknown shape is limited by arithmetic."""
+"""Tokens of the step from which on a product of unknown shape is limited by arithmetic; with fewer maybe by memory."""
 MIN_TAIL_PART = 0.6
 """Share of the time above attainable that the rounds must explain; else the kernel is slow for another reason."""
 MIN_TAIL_GAIN = 0.1
@@ -207,8 +209,8 @@ def _tail(
 ) -> Claim | None:
     """A matrix kernel whose last round of blocks is mostly empty, if that is what its time shows.
 
-    Where memory is the limit an empty round costs little, so a product of unknown shape must have a step of many
-    tokens, and one of known shape must lose about as much as its rounds say.
+    Where memory is the limit an empty round costs half of one, which is all that is claimed of a product of unknown
+    shape in a step of few tokens; one of known shape must lose about as much as its rounds say.
     """
     blocks = group.num_blocks
     if room is None or not group.num_sms or not blocks or group.family not in MATRIX:
@@ -221,8 +223,12 @@ def _tail(
     if rounds.efficiency > MAX_WAVE_EFFICIENCY or rounds.last_fill >= MAX_LAST_FILL:
         return None
     excess = group.quiet_ns * (1 - rounds.efficiency)
-    if attainable is None and tokens < MIN_TAIL_TOKENS:
+    if attainable is None and tokens <= 0:
         return None
+    if attainable is None and tokens < MIN_TAIL_TOKENS:
+        # Memory may be the limit: a multiprocessor alone then streams at twice its share of the rate.
+        whole = math.ceil(rounds.waves) - 1
+        excess = group.quiet_ns * (1 - rounds.waves / (whole + max(STREAM_SMS, rounds.last_fill)))
     if attainable is not None:
         above = group.quiet_ns - attainable
         if excess < MIN_TAIL_PART * above or (limiter(group) != "compute" and excess > 2 * above):
