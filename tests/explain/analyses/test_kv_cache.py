@@ -107,6 +107,14 @@ def test_evicted_prefixes_that_nobody_states() -> None:
     assert found.gain_ns == pytest.approx(mean_latency_ns(asked) - mean_latency_ns(best), rel=0.4)
 
 
+def test_new_prompts_among_shared_ones_are_no_evictions() -> None:
+    asked = fresh(requests(250, 90 * MS, prompt=1_200, spread=0.03))
+    random = np.random.default_rng(5)
+    for number, one in enumerate(asked):
+        one.cached = 1_000 if number > 5 and random.random() < 0.5 else 0
+    assert not findings(run(asked, replace(HEALTHY, kv_blocks=3_400)))
+
+
 def with_events(made: Capture, events: list[tuple[str, str]]) -> Capture:
     rows: dict[str, list[Any]] = {
         "source_id": [0] * len(events),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpath.capture.capture import Capture
 from tokenpath.capture.intervals import Int64s
@@ -20,6 +21,10 @@ _TIER = re.compile(
     r"kv_connector|kv_transfer_config|kv_offload|cpu_offload_gb|lmcache|hicache|mooncake|nixl",
     re.IGNORECASE,
 )
+SAME_LENGTH = 0.8
+"""So many of the hits have one length where requests share one prefix and nothing else."""
+MIN_LOG_ODDS = 3.0
+"""Misses that thin out are 20 times as likely as misses at a steady rate, which new prompts would be."""
 MIN_HITS = 10
 """With fewer hits before the cache is full nothing is said of how many prefixes there are."""
 _OFF = frozenset({"", "none", "null", "false", "0", "0.0", "{}"})
@@ -80,20 +85,19 @@ def inferred_prefix(service: Service) -> Prefix | None:
 
     Hits of most requests have the same length. Until as many tokens were computed as the KV cache holds nothing can
     have been evicted: of n equally likely prefixes m requests meet n (1 - (1 - 1/n)^m) by then, each a miss, and n
-    solves that. Requests that share nothing look like ever new prefixes; so misses must thin out as they then would.
+    solves that. Requests that share nothing look like ever new prefixes, but their misses do not thin out.
     """
     if service.kv_tokens is None:
         return None
     order = np.argsort(service.started, kind="stable")
     cached, prompt = service.cached[order], service.prompt[order]
     lengths, counts = np.unique(cached[cached > 0], return_counts=True)
-    if len(lengths) == 0 or counts.max() < max(MIN_HITS, 0.5 * counts.sum()):
+    if len(lengths) == 0 or counts.max() < max(MIN_HITS, SAME_LENGTH * counts.sum()):
         return None
     length = int(lengths[counts.argmax()])
     can = prompt > length
     computed = np.cumsum((prompt - cached + service.output[order])[can])
     window = cached[can][computed <= service.kv_tokens] >= length
-    half = len(window) // 2
     num_met = int((~window).sum())
     if int(window.sum()) < MIN_HITS or num_met < 2:
         return None
@@ -104,10 +108,18 @@ def inferred_prefix(service: Service) -> Prefix | None:
             low = middle
         else:
             high = middle
-    expected = num_met - _met(low, half)
-    if abs(float((~window[half:]).sum()) - expected) > 2 * np.sqrt(expected + 1):
+    # The chance of a miss under ever fewer new prefixes, against one that stays as it is.
+    thinning = np.power(1 - 1 / low, np.arange(len(window), dtype=np.float64)).astype(np.float64)
+    steady = np.full(len(window), num_met / len(window), np.float64)
+    odds = _log_chance(window, thinning) - _log_chance(window, steady)
+    if odds < MIN_LOG_ODDS:
         return None
     return Prefix(length, round(low), "found by most requests with a hit")
+
+
+def _log_chance(is_hit: NDArray[np.bool_], miss: NDArray[np.float64]) -> float:
+    miss = np.clip(miss, 1e-6, 1 - 1e-6)
+    return float(np.log(np.where(is_hit, 1 - miss, miss)).sum())
 
 
 def _met(num_prefixes: float, num_requests: int) -> float:
