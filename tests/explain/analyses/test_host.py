@@ -128,6 +128,15 @@ def test_pauses_of_all_lengths_in_native_calls_too_are_the_system(tmp_path: Path
     assert finding.code == "host-oversubscribed"
 
 
+def test_a_thread_that_only_stands_in_its_start_holds_no_lock(tmp_path: Path) -> None:
+    loop = Loop()
+    for number in range(40):
+        loop.step({7: 2_000} if number % 8 == 3 else None)
+    for depth, name in enumerate(("_bootstrap", "_bootstrap_inner", "run")):
+        loop.frame(f"threading.py({1032 + depth}): {name}", depth, loop.now - depth, tid=101)
+    assert "gil-contention" not in [f.code for f in named(report_of(loop.done(), tmp_path))]
+
+
 def test_sampling_on_the_host(tmp_path: Path) -> None:
     loop = Loop()
     for _ in range(20):

@@ -7,6 +7,7 @@ call, is the collector. Pauses of all lengths, inside native calls as well, are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,6 +40,9 @@ MAX_SPREAD = 0.5
 """Standard deviation over mean of the collector's pauses."""
 MAX_NATIVE = 0.1
 """Share of the pauses inside native calls that is no contradiction to the collector."""
+
+
+_START = re.compile(r"threading\.py(?:\(\d+\))?: (?:_bootstrap\w*|run)$", re.ASCII)
 
 
 def pauses(context: Context, late: LateTime, spent: Int64s) -> Iterator[tuple[Finding, WhatIf]]:
@@ -150,9 +154,13 @@ def _other_python(
     # Where Python frames are recorded, only Python counts: native operators run without the lock.
     has_frames = capture.num_rows("frame") > 0
     wanted = (PYTHON,) if has_frames else (PYTHON, OP)
+    # The frames that start a thread only call what it does; innermost, nothing below them was running.
+    is_start = np.array([_START.search(label) is not None for label in segments.items.labels], bool)
     best: tuple[int | None, float] = (None, 0.0)
     for thread, (low, high) in segments.first_of_thread.items():
-        runs = np.isin(segments.items.activity[segments.item[low:high]], wanted)
+        item = segments.item[low:high]
+        runs = np.isin(segments.items.activity[item], wanted)
+        runs &= ~is_start[segments.items.label[item]]
         busy = union(segments.start[low:high][runs], segments.end[low:high][runs])
         share = float(covered(start, end, busy).sum() / (end - start).sum())
         if share > best[1]:
