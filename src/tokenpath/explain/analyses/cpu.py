@@ -8,6 +8,7 @@ from tokenpath.explain.analyses.cpu_functions import functions, sampling
 from tokenpath.explain.analyses.cpu_named import named
 from tokenpath.explain.analyses.cpu_operators import operators
 from tokenpath.explain.analyses.cpu_pauses import pauses
+from tokenpath.explain.analyses.cpu_ranks import ranks
 from tokenpath.explain.analyses.cpu_view import MIN_SHARE, Host, sides
 
 
@@ -20,7 +21,14 @@ def analyse(context: Context) -> Result:
     if not host.wall_ns:
         return Result()
     # Each takes its time out of what the next ones look at: the closest cause first.
-    findings = [*named(host), *sampling(host), *pauses(host), *functions(host), *operators(host)]
+    findings = [
+        *named(host),
+        *sampling(host),
+        *pauses(host),
+        *functions(host),
+        *operators(host),
+    ]
+    findings += list(ranks(host, findings))
     return Result(
         [
             f
