@@ -111,3 +111,14 @@ def test_the_answer_leads_with_the_first_finding(tmp_path: Path) -> None:
     answer = report_of(program.trace, tmp_path).answer
     assert answer[0].startswith("First: plan.py(31): plan took 2")
     assert answer[1].startswith("No device work")
+
+
+def test_first_steps_that_compile_are_warm_up(tmp_path: Path) -> None:
+    program = Program()
+    frame = "torch/_dynamo/convert_frame.py(700): _compile"
+    program.trace.complete("user_annotation", "ProfilerStep#99", 0, 20_000, 100, 100, {})
+    program.frame(frame, 19_000)
+    program.now = 20_000
+    program.steps()
+    (finding,) = program.findings(tmp_path)
+    assert finding.code == "warm-up-included"

@@ -10,6 +10,7 @@ from tokenpath.explain.analyses.cpu_operators import operators
 from tokenpath.explain.analyses.cpu_pauses import pauses
 from tokenpath.explain.analyses.cpu_ranks import ranks
 from tokenpath.explain.analyses.cpu_view import MIN_SHARE, Host, sides
+from tokenpath.explain.analyses.cpu_warm_up import warm_up
 
 
 def analyse(context: Context) -> Result:
@@ -22,6 +23,7 @@ def analyse(context: Context) -> Result:
         return Result()
     # Each takes its time out of what the next ones look at: the closest cause first.
     findings = [
+        *warm_up(host),
         *named(host),
         *sampling(host),
         *pauses(host),

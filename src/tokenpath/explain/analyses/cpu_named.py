@@ -14,13 +14,14 @@ from tokenpath.explain.analyses.host_names import COMPILE, GARBAGE, LOADER
 
 MIN_LOADER = 0.05
 """Share of the wall that a loop may spend on its next batch: less is what handing it over takes."""
-_COMPILE = re.compile(
+COMPILERS = re.compile(
     COMPILE.pattern + r"|dynamo_timed|compile_inner|backend_compile|inductor_compile|aot_collect",
     re.ASCII,
 )
+"""Compilers at work, with the names that newer ones give their ranges."""
 _KINDS = (
     (
-        "recompilation", _COMPILE, 0.0,
+        "recompilation", COMPILERS, 0.0,
         "the program compiled in the profiled steps",
         "mark the changing sizes as dynamic, pad them to a few, warm every shape up before the loop",
         "with all shapes warmed up the time stays", "code",
