@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import importlib
 import json
 import os
 import time
@@ -86,6 +87,17 @@ def _resumed(
                 file.write(json.dumps(row) + "\n")
 
 
+FOREIGN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+"""What a foreign tool raised, or may, on traces that it cannot read; it is reported."""
+
 # --- peers -----------------------------------------------------------------------------------------------------
 
 
@@ -93,17 +105,16 @@ def hta(folder: Path) -> Mapping[str, Any]:
     """HTA's own figures as shares of the wall; a figure it does not give is absent, its reason is kept."""
     # With its default rounding to whole microseconds HTA stops on traces of device graphs (kernels then overlap).
     os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"
-    from hta.trace_analysis import TraceAnalysis  # type: ignore[import-not-found, unused-ignore]
-
+    tool = importlib.import_module("hta.trace_analysis")
     paths = sorted(folder.glob("rank*.json.gz"))
     if b"ProfilerStep" not in gzip.decompress(paths[0].read_bytes()):
         # Its straggler analysis needs these marks; for everything else two ranks tell what eight do.
         paths = paths[:2]
     files = {int(path.name[4:].split(".")[0]): str(path) for path in paths}
     try:
-        analysis = TraceAnalysis(trace_files=files, trace_dir=str(folder))
+        analysis = tool.TraceAnalysis(trace_files=files, trace_dir=str(folder))
         temporal = analysis.get_temporal_breakdown(visualize=False)
-    except Exception as error:  # noqa: BLE001 - a foreign tool may raise anything; it is reported
+    except FOREIGN as error:
         return {"says": {}, "errors": [repr(error)[:200]]}
     wall_us = float(temporal["kernel_time(us)"].mean())
     says: dict[str, float] = {}
@@ -112,7 +123,7 @@ def hta(folder: Path) -> Mapping[str, Any]:
     def ask(part: Callable[[], None]) -> None:
         try:
             part()
-        except Exception as error:  # noqa: BLE001
+        except FOREIGN as error:
             errors.append(f"{part.__name__}: {error!r}"[:200])
 
     def idle() -> None:
