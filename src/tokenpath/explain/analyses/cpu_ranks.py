@@ -124,14 +124,13 @@ def _stragglers(host: Host, found: list[_Rank]) -> list[Finding]:
     is_larger = work[worst] >= MIN_LARGER * float(np.median(np.delete(work, worst)))
     who = f"rank {side.rank}" if side.rank is not None else f"process {side.thread_name()}"
     told = f"the others waited {format_duration(int(caused[worst]))} in collectives for {who}, the last to arrive"
+    code = "rank-imbalance" if is_larger else "straggler"
     if is_larger:
-        code, why = (
-            "rank-imbalance",
-            f", whose operators have {work[worst] / np.median(np.delete(work, worst)):.2f} x the data",
-        )
+        times = work[worst] / np.median(np.delete(work, worst))
+        why = f", whose operators have {times:.2f} x the data"
         fix = "give each rank the same amount of work: split by tokens or elements, not by samples"
     else:
-        code, why = "straggler", ", although it has no more work"
+        why = ", although it has no more work"
         fix = "look at what that rank's main thread does before the collective, and at the cores it has"
     return [cost(
         host, code, f"{told}{why} ({format_percent(gain, host.wall_ns)} of the window over all ranks)", gain,
