@@ -152,9 +152,9 @@ def _chains(ops: _Ops) -> list[tuple[int, int, int, int]]:
     at = np.flatnonzero(~passed)
     counts = pointwise[at] & (ops.elements[at] >= MIN_ELEMENTS)
     size = np.where(counts, ops.elements[at], -1)
-    edges = (
-        np.flatnonzero(np.append(True, size[1:] != size[:-1])) if len(size) else np.empty(0, int)
-    )
+    if len(size) == 0:
+        return []
+    edges = np.flatnonzero(np.append(True, size[1:] != size[:-1]))
     result = []
     for low, high in zip(edges.tolist(), [*edges[1:].tolist(), len(size)], strict=True):
         if high - low < MIN_CHAIN or size[low] < 0:
