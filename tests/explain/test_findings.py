@@ -56,9 +56,10 @@ REPLAYED = {
 
 
 def finding(report: Report, code: str) -> Finding:
-    """The finding of a code."""
-    (found,) = [item for item in report.findings if item.code == code]
-    return found
+    """The largest finding of a code: copies have one for the idle time and one for themselves."""
+    found = [item for item in report.findings if item.code == code]
+    assert len(found) <= (2 if code == "blocking-copy" else 1)
+    return max(found, key=lambda item: item.duration_ns or 0)
 
 
 @pytest.mark.parametrize(("case", "code"), IDLE, ids=lambda part: getattr(part, "__name__", part))
