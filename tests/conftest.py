@@ -13,9 +13,12 @@ import pytest
 REFERENCE_DATA_VARIABLE = "TOKENPATH_REFERENCE_DATA"
 
 # The machines that run the tests are noisy: a deadline per example would measure them. In CI the examples
-# are the same in every run, so that a red run is about the change; elsewhere hypothesis looks further.
-hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+# are the same in every run, so that a red run is about the change; elsewhere hypothesis looks further, run by run.
+# 50 examples, for the whole suite has ten minutes; a test that needs more says so itself.
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, print_blob=True, max_examples=50, derandomize=True
+)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
