@@ -50,6 +50,8 @@ def test_generated_scenarios_are_scored_from_disk(
         (["score", "--scenarios", "1", "--kind", "gc"], "host-gc"),
         (["generate", "--scenarios", "1", "--to", "a", "--truth", "a/b"], "apart"),
         (["score", "nowhere", "--truth", "nowhere"], "no truth file"),
+        (["score", "--scenarios", "1", "--jobs", "0"], "1 or more"),
+        (["score", "--scenarios", "1", "--resume", "nowhere/x.jsonl"], "no folder"),
     ],
 )
 def test_wrong_arguments_say_what_is_allowed(
@@ -57,6 +59,17 @@ def test_wrong_arguments_say_what_is_allowed(
 ) -> None:
     assert main(["lab", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"format":1', "[]", '{"format":1}', '{"format":1,"id":"../out"}', "null"]
+)
+def test_a_damaged_truth_is_an_error_that_names_the_file(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.json").write_text(text, encoding="utf-8")
+    assert main(["lab", "score", str(tmp_path), "--truth", str(tmp_path)]) == 2
+    assert "a.json" in capsys.readouterr().err
 
 
 def _judgement(spec: Spec) -> Judgement:

@@ -101,6 +101,14 @@ def lab(
     With `resume`, a JSON-lines file of raw scores: places that it holds are not computed again, and every new one
     is added as it comes. InputError when the file belongs to another board.
     """
+    if jobs < 1:
+        raise UsageError(f"{jobs} processes", where="--jobs", allowed="1 or more")
+    if resume is not None and not resume.parent.is_dir():
+        raise UsageError(
+            f"{resume.parent} is no folder",
+            where="--resume",
+            allowed="a file in a folder that is there",
+        )
     known = {} if resume is None else _read_scores(resume, request)
     todo = [(place, spec) for place, spec in request.specs() if place not in known]
     header = {"seed": request.seed, "kind": request.kind, "worlds": list(request.worlds)}

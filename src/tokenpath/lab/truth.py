@@ -160,15 +160,24 @@ def write_truth(truth: Truth, truth_folder: Path) -> Path:
 
 def read_truth(path: Path) -> Truth:
     """Read one truth file; raises `InputError` when it is no truth file of this version."""
-    document = json.loads(path.read_text("utf-8"))
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        if document["format"] != FORMAT or Path(document["id"]).name != document["id"]:
+            raise ValueError("another format, or an id that is no plain name")
+        truth = _truth_of(document)
+    except (ValueError, KeyError, TypeError, OSError) as error:
         raise InputError(
-            "this is no truth file of the lab",
+            f"this is no truth file of the lab ({error!r})",
             where=str(path),
             allowed=f"a JSON object with format {FORMAT}",
             next_step="write the scenario again",
-        )
-    truth = Truth(
+        ) from None
+    check_truth(truth)
+    return truth
+
+
+def _truth_of(document: Mapping[str, Any]) -> Truth:
+    return Truth(
         id=document["id"],
         seed=document["seed"],
         world=document["world"],
@@ -181,8 +190,6 @@ def read_truth(path: Path) -> Truth:
         healthy_wall_ns=document["healthy_wall_ns"],
         config=document["config"],
     )
-    check_truth(truth)
-    return truth
 
 
 def check_truth(truth: Truth) -> None:
